@@ -1,0 +1,126 @@
+"""The handle a running body has on its lease. Local: nothing here talks to the store."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal
+
+from celery_lease._errors import LeaseLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery_lease._store import Claim, Grant
+
+logger = logging.getLogger("celery_lease")
+
+OnLost = Literal["continue", "abort"]
+
+current: ContextVar[Lease | None] = ContextVar("celery_lease.current", default=None)
+
+
+def current_lease() -> Lease:
+    """The lease that the running task, or the surrounding `hold`, has.
+
+    A thread that the body starts does not inherit it: hand the `Lease` over.
+
+    Raises:
+        LookupError: no lease is held here.
+    """
+    lease = current.get()
+    if lease is None:
+        raise LookupError(
+            "no lease is held here; current_lease() works inside a leased task or `with hold(...)`"
+        )
+    return lease
+
+
+class Lease:
+    """The exclusive right to run one named job, for one term that renewing keeps.
+
+    Attributes:
+        name: the lease's name; its Redis key is `cron:{name}`.
+        fence: integer that grows with every grant of that name. Put it into every write of the run,
+            and let the data refuse an older one: that, and not the lease, is what protects the data.
+        on_lost: what `check` does once the lease cannot be trusted.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        grant: Grant,
+        *,
+        seconds: float,
+        sent_at: float,
+        on_lost: OnLost = "continue",
+        notify: Callable[[Lease], None] | None = None,
+    ) -> None:
+        self.name = claim.keys.name
+        self.fence = grant.fence
+        self.on_lost: OnLost = on_lost
+        self.claim = claim
+        self.grant = grant
+        self._seconds = seconds
+        self._deadline = sent_at + seconds
+        self._notify = notify
+        self._lost = False
+
+    @property
+    def token(self) -> str:
+        """Random, new at every acquire; the proof for renew and release. Never log it in full."""
+        return self.claim.token
+
+    @property
+    def lost(self) -> bool:
+        """Whether another owner was seen. Final."""
+        return self._lost
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the lease may have run out, because renewals have not been confirmed in time.
+
+        Counted on the monotonic clock from before the last confirmed request was sent, so that neither
+        a slow answer nor a changed clock can stretch it. A confirmed renewal ends it.
+        """
+        return not self._lost and time.monotonic() >= self._deadline
+
+    def check(self) -> bool:
+        """Whether the lease can be trusted right now. Local, without I/O; call it as often as you like.
+
+        Under `on_lost="continue"` a False is for the body to act on, or not. Under `on_lost="abort"` the
+        run ends here instead.
+
+        Raises:
+            LeaseLost: the lease is lost or suspect, and `on_lost` is `abort`.
+        """
+        if not self._lost and not self.suspect:
+            return True
+        if self.on_lost == "abort":
+            why = "another owner was seen" if self._lost else "its renewals have not been confirmed in time"
+            raise LeaseLost(f"the lease {self.name!r} (fence {self.fence}) cannot be trusted: {why}")
+        return False
+
+    def confirm(self, sent_at: float) -> None:
+        """Trust the lease for its full length from `sent_at` (monotonic seconds) on."""
+        self._deadline = sent_at + self._seconds
+
+    def lose(self) -> None:
+        """Another owner was seen; said once."""
+        if self._lost:
+            return
+        # Whether the body goes on is its own choice (`on_lost`). The default is to go on: an overlap is
+        # the lesser failure against the work stopping for hours, and fenced writes stay safe either way.
+        self._lost = True
+        logger.error(
+            "%s: lease lost (fence %s): another owner was seen while the run was going on",
+            self.name,
+            self.fence,
+        )
+        if self._notify is not None:
+            self._notify(self)
+
+    def __repr__(self) -> str:
+        trust = "lost" if self._lost else "suspect" if self.suspect else "held"
+        return f"<Lease {self.name!r} fence={self.fence} {trust}>"

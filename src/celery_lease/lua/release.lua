@@ -1,0 +1,61 @@
+-- Gives the lease back if it is still ours and closes the run in the ledger, in one round trip.
+--
+-- KEYS[1] cron:{name}         hash, expires   the lease
+-- KEYS[2] cron:{name}:fence   string          last fence granted
+-- KEYS[3] cron:{name}:slot    string          last slot done, UTC epoch seconds
+-- KEYS[4] cron:{name}:done    sorted set      finished deliveries and withdrawn tokens, by microseconds
+-- KEYS[5] cron:{name}:ledger  hash            counters and the open run
+-- KEYS[6] cron:{name}:runs    stream          run records
+-- ARGV[1] token               as acquired
+-- ARGV[2] fence               as granted
+-- ARGV[3] history             run records to keep, about
+-- ARGV[4] keep                milliseconds after which the job's other keys may go; 0 = never
+-- ARGV[5] delivery            "task id/retries", or ""
+-- ARGV[6] slot                UTC epoch seconds, or ""
+-- ARGV[7] outcome             how the body ended: ran, failed, retried, skipped_..., lost
+-- ARGV[8] worked              units of work done, an integer
+-- ARGV[9] backlog             what is left, an integer, or "" when the job did not say
+-- ARGV[10] late               "1" when the body ended under a trusted lease and only this call is late:
+--                             an owner who came since does not make the run `lost`
+-- ARGV[11...] facts           field, value, ...: task, task_id, worker, since, error, ...
+--
+-- Returns {"released", outcome} when the lease was ours or free, else {"not_owner", "lost"}.
+-- Asked again after a lost reply, it answers the same and writes nothing.
+local lease, fence_key, slot_key, done_key, ledger, runs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local token, fence, history, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local delivery, slot, outcome, worked, backlog, late = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] == '1'
+local micros, now = server_time()
+
+local before = redis.call('HMGET', ledger, 'closed_fence', 'closed_outcome', 'open_fence')
+if before[1] == fence then
+  return {before[2] == 'lost' and 'not_owner' or 'released', before[2]}
+end
+
+local kind = redis.call('TYPE', lease).ok
+if kind == 'hash' and redis.call('HGET', lease, 'token') == token then
+  redis.call('DEL', lease)
+elseif not late and (kind ~= 'none' or tonumber(redis.call('GET', fence_key) or '0') > tonumber(fence)) then
+  outcome = 'lost'
+end
+
+record(ledger, runs, history, outcome, append({'fence', fence, 'ended', now, 'slot', slot, 'worked', worked,
+  'backlog', backlog}, 11))
+redis.call('HSET', ledger, 'closed_fence', fence, 'closed_outcome', outcome)
+if before[3] == fence then close_open_run(ledger) end
+if outcome == 'ran' then
+  redis.call('HSET', ledger, 'last_ran', now, 'streak', 0)
+  if tonumber(worked) > 0 then redis.call('HSET', ledger, 'last_worked', now) end
+  if slot ~= '' and tonumber(slot) > tonumber(redis.call('GET', slot_key) or '0') then
+    redis.call('SET', slot_key, slot)
+  end
+end
+if outcome == 'skipped_locked' or outcome == 'skipped_lock_unavailable' then count_skip(ledger, now) end
+if outcome ~= 'lost' and backlog ~= '' then redis.call('HSET', ledger, 'backlog', backlog) end
+if delivery ~= '' and outcome ~= 'retried' then
+  -- A retried delivery is not finished until its next message is sent, which comes after this.
+  redis.call('ZADD', done_key, micros, delivery)
+  redis.call('ZREMRANGEBYRANK', done_key, 0, -1001)
+  redis.call('ZREMRANGEBYSCORE', done_key, '-inf', string.format('%.0f', micros - 2 * 86400 * 1000000))
+end
+keep_for(keep_ms, {fence_key, slot_key, done_key, ledger, runs})
+return {outcome == 'lost' and 'not_owner' or 'released', outcome}
