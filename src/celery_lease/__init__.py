@@ -9,7 +9,7 @@
 What holds
     * While the store keeps its data, two runs of one name never both have a lease they may trust.
     * A run keeps its lease for as long as it lives, however long the job takes, because it renews it.
-      A run that died stops renewing, and its name is free within one lease (five minutes).
+      A run that died leaves its connection, and its name is free after a grace of ten seconds.
     * A run that could not get the lease did not enter its body and is not a success: it ends in the
       state `SKIPPED`, in the result backend and in Flower, with the reason and the holder.
     * No store, no run: `lock_unavailable`, within five seconds, also when the store is frozen.
@@ -34,7 +34,7 @@ The states of one lease, as a run sees it:
 What can fail, and what it costs:
 
     the body raises, retries, is limited    the lease is free at the end of the body
-    the process is killed                   free within one lease
+    the process is killed                   taken over after ten seconds, on any host
     one renewal fails                       nothing: it is repeated well inside the lease
     the key is deleted, or the store
     restarts empty                          retaken with the same fence, if nobody came in between
@@ -47,6 +47,8 @@ Reading on: `_task.py` (what Celery calls), `_run.py` (one run from open to clos
 body sees), `_renewer.py`, `_store.py`, and one file per operation in `lua/`.
 """
 
+from celery_lease import _presence as _presence  # connects its signals
+from celery_lease import _startup as _startup  # as does this
 from celery_lease._errors import LeaseError, LeaseLost, Skipped
 from celery_lease._lease import Lease, current_lease
 from celery_lease._run import hold

@@ -10,6 +10,7 @@ import json
 import re
 import string
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kombu.utils.json import dumps as kombu_dumps
@@ -19,13 +20,22 @@ from celery_lease._errors import LeaseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_KEY_SPECIAL = re.compile(r"[{}:%\s\x00-\x1f\x7f-\x9f]")
+_KEY_SPECIAL = re.compile(r"[{}:%\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _formatter = string.Formatter()
 
 
-def quote(text: str) -> str:
-    """Percent-encode what has a meaning in a key (`{ } : %`), blanks and control characters."""
-    return _KEY_SPECIAL.sub(lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode()), text)
+def quote(text: str, also: str = "") -> str:
+    """Percent-encode what has a meaning in a key (`{ } : %`), blanks and control characters, and `also`."""
+    return "".join(_escape(c) if c == also or _KEY_SPECIAL.match(c) else c for c in text)
+
+
+def _escape(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogatepass"))
+
+
+def trigger_key(prefix: str, run_id: str) -> str:
+    """`cron:trigger:<id>`, a string that expires: what is known of a run triggered over HTTP."""
+    return f"{prefix}trigger:{quote(run_id)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,30 @@ class Keys:
         return f"{self.lease}:runs"
 
     @property
+    def sent(self) -> str:
+        """A hash, for the scheduler's own lease only: the last slot sent of each schedule entry."""
+        return f"{self.lease}:sent"
+
+    @property
+    def alerts(self) -> str:
+        """A hash, for the watchdog's own name only: what is wrong now, and what has been said about it."""
+        return f"{self.lease}:alerts"
+
+    @property
+    def seen(self) -> str:
+        """A hash, for the watchdog's own name only: since when each entry has been in the schedule."""
+        return f"{self.lease}:seen"
+
+    @property
+    def registered(self) -> str:
+        """A sorted set, for the watchdog's own name only: the tasks that workers have announced."""
+        return f"{self.lease}:registered"
+
+    def alive(self, nonce: str) -> str:
+        """The channel that a living process subscribes to; no key, but hashed with them."""
+        return f"{self.lease}:alive:{nonce}"
+
+    @property
     def all(self) -> list[str]:
         """In the order of KEYS in acquire.lua and release.lua."""
         return [self.lease, self.fence, self.slot, self.done, self.ledger, self.runs]
@@ -75,6 +109,8 @@ def check_name(name: str) -> str:
     """Refuse what cannot be a lease's name; return it otherwise."""
     if not name.strip():
         raise LeaseError(f"the name of a lease must not be blank, as in {name!r}")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise LeaseError(f"the name of a lease must be Unicode without lone surrogates, unlike {name!r}")
     return name
 
 
@@ -86,6 +122,12 @@ def check_template(template: str, run: Callable[..., Any], task_name: str) -> No
             raise LeaseError(
                 f"lease={template!r} of task {task_name!r}: {{{field}}} is not one of its arguments "
                 f"({', '.join(parameters) or 'it has none'}); only plain argument names can be used"
+            )
+    for (_, before, _, _), (literal, *_) in pairwise(_formatter.parse(template)):
+        if before is not None and literal[:1] in ("", "%"):
+            raise LeaseError(
+                f"lease={template!r} of task {task_name!r}: put something after {{{before}}} that is no "
+                "percent sign, or different arguments could give the same name"
             )
 
 
@@ -102,12 +144,15 @@ def render(template: str, run: Callable[..., Any], args: tuple[Any, ...], kwargs
         return template
     bound = inspect.signature(run).bind(*args, **kwargs)
     bound.apply_defaults()
-    parts = []
-    for literal, field, _spec, _conversion in _formatter.parse(template):
-        parts.append(literal)
+    parts = list(_formatter.parse(template))
+    named = []
+    for (literal, field, _, _), following in zip_longest(parts, parts[1:]):
+        named.append(literal)
         if field is not None:
-            parts.append(quote(_text(field, bound.arguments[field])))
-    return "".join(parts)
+            # What ends a value in the name cannot be in it, so that no two fields run into each other.
+            ends_with = following[0][:1] if following else ""
+            named.append(quote(_text(field, bound.arguments[field]), also=ends_with))
+    return "".join(named)
 
 
 def is_per_argument(template: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from celery.app.task import get_actual_ignore_result  # type: ignore[attr-defined]
@@ -17,6 +16,8 @@ from celery.states import STARTED
 
 from celery_lease._errors import Skipped, describe_holder
 from celery_lease._states import SKIPPED
+from celery_lease._threads import start
+from celery_lease._tracing import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,8 @@ logger = logging.getLogger("celery_lease")
 #: For the state and the event of one skip together, or for one STARTED.
 RECORD_SECONDS = 3.0
 
-#: From the trigger's start to the end of a skip, also where a frozen store used up its own bound first.
-_SKIP_SECONDS = 4.8
+#: The same where a store that does not answer has used up its own bound first: together under 5 s.
+_RECORD_SECONDS_WITHOUT_STORE = 2.0
 
 
 def record_started(task: Task[Any, Any], request: Context) -> None:
@@ -44,14 +45,13 @@ def record_started(task: Task[Any, Any], request: Context) -> None:
     )
 
 
-def record_skip(task: Task[Any, Any], request: Context, skipped: Skipped, began: float) -> None:
+def record_skip(task: Task[Any, Any], request: Context, skipped: Skipped) -> None:
     """Log the skip, store the state SKIPPED, complete chain, chord and errbacks, and send the event.
 
     Args:
         task: the leased task.
         request: the message's request.
         skipped: what happened.
-        began: monotonic seconds at which the task began, for the overall bound.
     """
     log_skip(skipped, request.id)
     backend: Any = task.backend
@@ -66,7 +66,7 @@ def record_skip(task: Task[Any, Any], request: Context, skipped: Skipped, began:
             said = str(skipped)
             _send_event(app, request, "task-skipped", exception=said, result=said, reason=skipped.reason)
 
-    budget = min(RECORD_SECONDS, _SKIP_SECONDS - (time.monotonic() - began))
+    budget = _RECORD_SECONDS_WITHOUT_STORE if skipped.reason == "lock_unavailable" else RECORD_SECONDS
     if _within(budget, f"the state {SKIPPED}", task.name, record) and request.errbacks:
         # The user's own code: in the run's own thread, and as long as it takes.
         backend._call_task_errbacks(request, skipped, None)  # noqa: SLF001 - what mark_as_failure calls
@@ -83,6 +83,7 @@ def record_lost(task: Task[Any, Any], request: Context, name: str, fence: int) -
 
 def log_skip(skipped: Skipped, task_id: str | None) -> None:
     """One line that names the holder: WARNING, or ERROR when the store could not answer."""
+    describe(skipped.name, outcome=f"skipped_{skipped.reason}")
     who = f"{skipped.name}[{task_id}]" if task_id else skipped.name
     if skipped.reason == "locked":
         logger.warning("%s skipped: locked, held by %s", who, describe_holder(skipped.holder))
@@ -111,7 +112,7 @@ def _within(seconds: float, what: str, name: str, action: Callable[[], Any]) -> 
     retry on their own, and the default socket timeout alone is 120 s.
     """
     attempt = _Attempt(action)
-    attempt.join(max(seconds, 0.1))
+    attempt.join(seconds)
     if not attempt.is_alive() and attempt.failure is None:
         return True
     why = "in time" if attempt.failure is None else f"({type(attempt.failure).__name__})"
@@ -126,7 +127,7 @@ class _Attempt(threading.Thread):
         super().__init__(name="celery-lease-recording", daemon=True)
         self.failure: Exception | None = None
         self._action = action
-        self.start()
+        start(self)
 
     def run(self) -> None:
         try:

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 from celery import current_app
 from celery.exceptions import Ignore, Retry, SoftTimeLimitExceeded
 
-from celery_lease._errors import LeaseLost, Skipped, StoreUnavailable
+from celery_lease._errors import LeaseError, LeaseLost, Skipped, StoreUnavailable
 from celery_lease._keys import check_name
-from celery_lease._lease import Lease, OnLost, current
+from celery_lease._lease import Lease, OnLost, check_on_lost, current
+from celery_lease._pings import ping
 from celery_lease._recording import log_skip
 from celery_lease._renewer import renewer
-from celery_lease._store import Claim, Grant, Store, store_of
+from celery_lease._store import Claim, Grant, Refusal, Store, store_of
+from celery_lease._tracing import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,11 +43,34 @@ _UNFINISHED: Any = object()
 
 
 class NothingToDo(Ignore):
-    """This very message was carried out before, or is being carried out now: leave no trace of it."""
+    """This very message was carried out before: acknowledge it, and leave no trace of it."""
+
+
+class UnderWay(NothingToDo):
+    """This very message is being carried out now, by the run that its original started.
+
+    Attributes:
+        parked: what to park this copy as, or "" when another copy is parked already.
+    """
+
+    def __init__(self, said: str, parked: str) -> None:
+        self.said = said
+        self.parked = parked
+        # The very arguments of the constructor: a pool process sends it to its parent, which rebuilds it.
+        super().__init__(said, parked)
+
+    def __str__(self) -> str:
+        return self.said
 
 
 class Run:
-    """One run. Made for one attempt, used once, by the thread that made it."""
+    """One run. Made for one attempt, used once, by the thread that made it.
+
+    Attributes:
+        lease: while it is held.
+        entered: whether the body has been entered.
+        outcome: what was recorded at the release, "" before.
+    """
 
     def __init__(
         self,
@@ -56,17 +82,20 @@ class Run:
         notify: Callable[[Lease], None] | None = None,
         runs_at_most: float | None = None,
         delivery: str = "",
-        redelivered: bool = False,
+        copy: str = "",
         slot: str = "",
         per_argument: bool = False,
+        park_seconds: float = 0,
     ) -> None:
         self.entered = False
+        self.outcome = ""
         self._pid = os.getpid()
         self.lease: Lease | None = None
         self._store = store
         self._on_lost: OnLost = on_lost
         self._notify = notify
         self._runs_at_most = runs_at_most
+        self._grant: Grant | None = None
         self._after_release: list[Callable[[], Any]] = []
         self._claim = Claim(
             keys=store.keys(check_name(name)),
@@ -74,56 +103,113 @@ class Run:
             token=secrets.token_hex(16),
             holder={**holder, "host": socket.gethostname(), "pid": str(os.getpid())},
             delivery=delivery,
-            redelivered=redelivered,
+            copy=copy,
             slot=slot,
             per_argument=per_argument,
+            park_seconds=park_seconds,
         )
 
+    @property
+    def name(self) -> str:
+        """Of the lease."""
+        return self._claim.keys.name
+
+    def unlimited(self) -> None:
+        """Renew the lease past the task's hard time limit, too. To be said before `open`."""
+        self._runs_at_most = None
+
     def open(self) -> Lease:
-        """Take the lease and start renewing it.
+        """Take the lease and start renewing it. Waits up to the grace for a holder that is not connected.
 
         Raises:
             Skipped: it is held, the slot has been done, or the store cannot answer.
-            NothingToDo: a copy of a message that was carried out, or is being carried out.
+            NothingToDo: a copy of a message that was carried out, or (`UnderWay`) is being carried out.
+            LeaseError: this message has died with its worker too often.
         """
+        self._claim = replace(self._claim, channel=renewer.join(self._store, self._claim.keys))
+        waiting: Refusal | None = None
         try:
-            return self._acquire()
-        except Ignore:
+            while isinstance(answer := self._acquire(patient=True), Refusal):
+                waiting = answer
+                time.sleep(self._store.settings.look_every)
+        except (Ignore, LeaseError):
             raise
-        except BaseException:
-            # Interrupted, by a soft time limit or Ctrl-C: the store may have granted the lease by now.
-            # The same token gets the same answer, so asking again says what there is to give back.
-            with suppress(Ignore):
-                self._acquire()
-            self.close("failed")
+        except BaseException as error:
+            self._give_back_unanswered()
+            if waiting is not None and isinstance(error, SoftTimeLimitExceeded):
+                detail = "a soft time limit struck while waiting for a dead holder"
+                raise Skipped("locked", self._claim.keys.name, waiting.holder, detail) from error
             raise
+        return answer
 
-    def _acquire(self) -> Lease:
+    def _acquire(self, *, patient: bool) -> Lease | Refusal:
+        """Ask once. A refusal comes back only if it is worth asking again."""
         sent_at = time.monotonic()
         try:
-            answer = self._store.acquire(self._claim)
+            answer = self._store.acquire(self._claim, patient=patient)
         except StoreUnavailable as error:
             # No lease, no run: these jobs spend money and write data, and an unguarded run is worse
             # than a missed one.
-            renewer.settle(partial(self._store.withdraw, self._claim, _now()))
+            if self._claim.copy:
+                # Its original may be under way, or done: a skip would be a second outcome of one message.
+                self._settle(partial(self._store.withdraw, self._claim, ""))
+                said = f"{self._claim.keys.name}: no answer about delivery {self._claim.delivery} ({error})"
+                raise UnderWay(said, self._claim.copy) from error
+            self._settle(partial(self._store.withdraw, self._claim, utc_now()))
             raise Skipped("lock_unavailable", self._claim.keys.name, detail=str(error)) from error
-        if not isinstance(answer, Grant):
-            raise self._refused(answer.answer, answer.holder)
+        if isinstance(answer, Refusal):
+            if answer.answer == "waiting":
+                return answer
+            raise self._refused(answer)
+        return self._granted(answer, sent_at)
+
+    def try_open(self) -> Lease | Refusal:
+        """Ask once, as a standby that asks as long as it lives: a refusal is no skip and leaves no record.
+
+        The token stays the same, so a grant whose answer was lost is found by the next try.
+
+        Raises:
+            StoreUnavailable: the store cannot answer.
+        """
+        channel = renewer.join(self._store, self._claim.keys)
+        self._claim = replace(self._claim, channel=channel, standby=True)
+        sent_at = time.monotonic()
+        answer = self._store.acquire(self._claim)
+        return answer if isinstance(answer, Refusal) else self._granted(answer, sent_at)
+
+    def _granted(self, grant: Grant, sent_at: float) -> Lease:
         self.lease = Lease(
             self._claim,
-            answer,
+            grant,
             seconds=self._store.settings.seconds,
+            grace=self._store.settings.grace,
             sent_at=sent_at,
             on_lost=self._on_lost,
             notify=self._notify,
         )
+        self._grant = grant
+        describe(self.name, fence=grant.fence)
         renewer.add(self.lease, self._store, self._runs_at_most)
         return self.lease
 
-    def execute(self, body: Callable[[], Any]) -> Any:
-        """Enter the body under the lease; close the run whichever way the body ends."""
+    def _give_back_unanswered(self) -> None:
+        """After an interruption, by a soft time limit or Ctrl-C: the store may have granted the lease by now.
+
+        The same token gets the same answer, so asking again says what there is to give back.
+        """
+        with suppress(Ignore, LeaseError):
+            self._acquire(patient=False)
+        self.close("failed")
+
+    def execute(self, body: Callable[[], Any], outcome: str = "ran") -> Any:
+        """Enter the body under the lease; close the run whichever way the body ends.
+
+        Args:
+            body: the work.
+            outcome: of a body that comes to its end.
+        """
         self.entered = True
-        outcome, result, error = "ran", _UNFINISHED, None
+        result, error = _UNFINISHED, None
         before = current.set(self.lease)
         try:
             try:
@@ -131,16 +217,37 @@ class Run:
             except BaseException as raised:  # noqa: BLE001 - raised again below, once the lease is free
                 outcome, error = _outcome(raised), raised
             self.close(outcome, result, error)
-        except SoftTimeLimitExceeded as limit:
+        except BaseException as struck:
             # Struck after the body: how that ended stands. (Struck just as it was ending: it has not.)
             if result is _UNFINISHED and error is None:
-                outcome, error = "failed", limit
+                outcome, error = "failed", struck
             self.close(outcome, result, error)
+            if not isinstance(struck, SoftTimeLimitExceeded):
+                raise  # such as a hard limit of the gevent pool, which is Celery's to report
         finally:
             current.reset(before)
         if error is not None:
             raise error
         return result
+
+    def amend(self, error: BaseException | None) -> None:
+        """Correct `ran` to `failed`: the body ended well, and its result could not be stored."""
+        if self._grant is None:
+            return
+        try:
+            self._store.amend(self._claim, self._grant, _facts(None, error))
+        except StoreUnavailable as unavailable:
+            logger.warning("%s: the run stays recorded as ran (%s)", self._claim.keys.name, unavailable)
+
+    def finish_delivery(self) -> None:
+        """Remember the message as carried out: the one that follows it has been sent."""
+        try:
+            self._store.finish(self._claim)
+        except StoreUnavailable as error:
+            # Only a copy of it, sent again by the broker, would run it once more.
+            logger.warning(
+                "%s: the delivery could not be marked as carried out (%s)", self._claim.keys.name, error
+            )
 
     def after_release(self, action: Callable[[], Any]) -> None:
         """Do `action` once the lease is free, and before anybody learns how the body ended."""
@@ -159,23 +266,39 @@ class Run:
 
     def _release(self, lease: Lease, outcome: str, facts: Mapping[str, Any]) -> None:
         trusted = not lease.lost and not lease.suspect
-        release = partial(self._store.release, lease.claim, lease.grant, outcome, facts)
+        store = self._store
+        release = partial(store.release, lease.claim, lease.grant, outcome, facts)
         try:
             recorded = release()
         except StoreUnavailable as error:
             logger.warning("%s: the release is not confirmed (%s) and will be repeated", lease.name, error)
-            renewer.settle(partial(release, late=trusted))
+            self._settle(lambda: ping(store.settings, lease.name, release(late=trusted)))
             return
+        self.outcome = recorded
+        ping(store.settings, lease.name, recorded)
+        describe(self.name, outcome=recorded)
         if recorded == "lost":
             lease.lose()
 
-    def _refused(self, answer: str, holder: dict[str, Any]) -> Exception:
-        name = self._claim.keys.name
-        if answer == "locked":
-            return Skipped("locked", name, holder)
-        if answer == "already_done":
-            return Skipped("already_done", name, detail=f"slot {self._claim.slot} has been done")
-        return NothingToDo(f"delivery {self._claim.delivery} is {answer}")
+    def _settle(self, action: Callable[[], Any]) -> None:
+        renewer.settle(self._store, self._claim.channel, action)
+
+    def _refused(self, refusal: Refusal) -> Exception:
+        name, delivery = self._claim.keys.name, self._claim.delivery
+        match refusal.answer:
+            case "locked":
+                return Skipped("locked", name, refusal.holder)
+            case "already_done":
+                return Skipped("already_done", name, detail=f"slot {self._claim.slot} has been done")
+            case "live":
+                return UnderWay(f"{name}: delivery {delivery} is being carried out", refusal.detail)
+            case "capped":
+                return LeaseError(
+                    f"{name}: delivery {delivery} died with its worker {refusal.detail} times and is not "
+                    "tried again; see why it kills its worker (memory?), or raise lease_delivery_cap"
+                )
+            case _:
+                return NothingToDo(f"{name}: delivery {delivery} was carried out before")
 
 
 @contextmanager
@@ -192,27 +315,41 @@ def hold(name: str, *, app: Celery | None = None, on_lost: OnLost = "continue") 
 
     Raises:
         Skipped: the body was not entered: the lease is held, or the store cannot answer (within 5 s).
+            A holder that is not connected is waited for, up to the grace (10 s).
         LeaseError: a setting or the name is wrong.
     """
+    check_on_lost(on_lost, f"hold({name!r})")
     run = Run(store_of(app or current_app), name, {"worker": "hold"}, on_lost=on_lost)
+    before = None
     try:
-        lease = run.open()
-    except Skipped as skipped:
-        log_skip(skipped, None)
-        raise
-    before = current.set(lease)
-    try:
+        try:
+            lease = run.open()
+        except Skipped as skipped:
+            log_skip(skipped, None)
+            raise
+        before = current.set(lease)
         yield lease
     except BaseException as error:
-        run.close(_outcome(error), error=error)
+        _close_for_sure(run, _outcome(error), error)
         raise
     else:
-        run.close("ran")
+        _close_for_sure(run, "ran")
     finally:
-        current.reset(before)
+        if before is not None:
+            current.reset(before)
 
 
-def _now() -> str:
+def _close_for_sure(run: Run, outcome: str, error: BaseException | None = None) -> None:
+    try:
+        run.close(outcome, error=error)
+    except BaseException:
+        # Ctrl-C, or a limit, inside the release: how the body ended stands, and so does the release.
+        run.close(outcome, error=error)
+        raise
+
+
+def utc_now() -> str:
+    """This machine's time as the store writes it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -231,6 +368,11 @@ def _facts(result: Any, error: BaseException | None) -> dict[str, Any]:
     """What the ledger keeps of how a body ended. An error's text stays out: it may hold a secret."""
     if error is not None:
         return {"worked": 0, "error": type(error).__name__}
+    return dict(counts_of(result))
+
+
+def counts_of(result: Any) -> dict[str, int]:
+    """`worked` and `backlog` of a task's result, as far as it says so."""
     if not isinstance(result, Mapping):
         return {}
     counts = {key: result[key] for key in ("worked", "backlog") if key in result}

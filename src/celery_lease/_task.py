@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from celery import Task, shared_task
-from celery.app.task import get_actual_ignore_result  # type: ignore[attr-defined]
+from celery._state import _task_stack  # type: ignore[attr-defined]
+from celery.app.task import Context, get_actual_ignore_result  # type: ignore[attr-defined]
 from celery.exceptions import Reject, SoftTimeLimitExceeded
 from celery.result import EagerResult
+from celery.states import FAILURE
 
 from celery_lease._errors import LeaseError, Skipped
 from celery_lease._keys import check_template, is_per_argument, render
-from celery_lease._lease import Lease, OnLost
+from celery_lease._lease import Lease, OnLost, check_on_lost
 from celery_lease._recording import log_skip, record_lost, record_skip, record_started
-from celery_lease._run import Run
-from celery_lease._settings import refuse_unknown_settings
+from celery_lease._run import NothingToDo, Run, UnderWay
+from celery_lease._settings import refuse_short_limits, refuse_unknown_settings
 from celery_lease._states import SKIPPED
 from celery_lease._store import store_of
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
-    from celery.app.task import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,10 +33,23 @@ R = TypeVar("R")
 logger = logging.getLogger("celery_lease")
 
 #: Where a request keeps its run. The task object is shared by all runs of a process, a request is not.
-_RUN = "celery_lease_run"
+RUN = "celery_lease_run"
 
 #: Header of a message sent for one slot of the schedule: UTC epoch seconds.
 SLOT_HEADER = "lease_slot"
+
+#: Beside it, the name of the schedule's entry.
+ENTRY_HEADER = "lease_entry"
+
+#: Header of a parked copy of a message that was under way.
+PARKED_HEADER = "lease_parked"
+
+#: A copy of a message that is under way comes back after this time, or sooner where the broker would
+#: send it again sooner.
+_PARK_SECONDS = 30.0
+
+#: kombu's own default, in seconds.
+VISIBILITY_TIMEOUT = 3600.0
 
 
 def leased_task(
@@ -70,11 +83,14 @@ class LeasedTask(Task[Any, Any]):
     Attributes:
         lease: template of the lease's name over the arguments; None means the task's own name.
         on_lost: `continue` or `abort`.
+        period: a function without arguments that names the period which a run now is about, such as
+            "2026-09" for a monthly job; None for a job without one. HTTP answers show it.
     """
 
     abstract = True
     lease: str | None = None
     on_lost: OnLost = "continue"
+    period: Callable[[], str] | None = None
 
     _tracks_started = False
 
@@ -82,10 +98,10 @@ class LeasedTask(Task[Any, Any]):
     def on_bound(cls, app: Celery) -> None:
         """Check options and settings at start-up, and take over writing STARTED."""
         refuse_unknown_settings(app)
-        if cls.on_lost not in get_args(OnLost):
-            raise LeaseError(f"on_lost={cls.on_lost!r} of task {cls.name!r}: use 'continue' or 'abort'")
+        check_on_lost(cls.on_lost, f"task {cls.name!r}")
+        refuse_short_limits(app, cls)
         if cls.lease is not None:
-            check_template(cls.lease, cls.run, cls.name)
+            check_template(cls.lease, cls.__new__(cls).run, cls.name)  # bound, if it takes `self`
         if "_tracks_started" not in cls.__dict__:
             # Celery writes STARTED before `before_start`, and a skip would show as started first.
             cls._tracks_started = bool(cls.track_started)
@@ -94,16 +110,21 @@ class LeasedTask(Task[Any, Any]):
 
     def before_start(self, task_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take the lease, or skip: record that, and raise `Skipped`, which Celery does not overwrite."""
-        began = time.monotonic()
         request = self.request
-        run = self._new_run(request, args, kwargs)
-        setattr(request, _RUN, run)
+        run = self.new_run(request, args, kwargs)
+        setattr(request, RUN, run)
         try:
             run.open()
             if self._tracks_started and not request.is_eager and not get_actual_ignore_result(self, request):
                 record_started(self, request)
         except Skipped as skipped:
-            self._record_skip(request, skipped, began)
+            self._record_skip(request, skipped)
+            raise
+        except UnderWay as under_way:
+            self._park(request, under_way)
+            raise
+        except NothingToDo as nothing:
+            logger.info("%s[%s]: %s", self.name, task_id, nothing)
             raise
         except BaseException as error:
             # Here and not only in `after_return`, which Celery leaves out when it cannot store FAILURE.
@@ -117,17 +138,17 @@ class LeasedTask(Task[Any, Any]):
         Raises:
             Skipped: called as a plain function, and the lease cannot be had.
         """
-        run: Run | None = getattr(self.request, _RUN, None)
+        run: Run | None = getattr(self.request, RUN, None)
         if run is None:
             return self._call_directly(args, kwargs)
-        if run.entered:
-            return self.run(*args, **kwargs)
-        began = time.monotonic()
+        if run.entered:  # the body calls its own function, under the lease it has, if that is the same
+            same = self.lease_name(args, kwargs) == run.name
+            return self.run(*args, **kwargs) if same else self._call_directly(args, kwargs)
         try:
             return run.execute(partial(self.run, *args, **kwargs))
         except Skipped as skipped:
             # The body met another lease that it could not have: this run did not do its work either.
-            self._record_skip(self.request, skipped, began)
+            self._record_skip(self.request, skipped)
             raise
 
     def after_return(
@@ -143,9 +164,12 @@ class LeasedTask(Task[Any, Any]):
 
         In the parent of a prefork pool, where Celery calls this after a hard limit, there is no run.
         """
-        run: Run | None = getattr(self.request, _RUN, None)
+        run: Run | None = getattr(self.request, RUN, None)
+        error = retval if isinstance(retval, BaseException) else None
         if run is not None:
-            run.close("failed", error=retval if isinstance(retval, BaseException) else None)
+            run.close("failed", error=error)
+            if status == FAILURE and run.outcome == "ran":
+                run.amend(error)
         super().after_return(status, retval, task_id, args, kwargs, einfo)
 
     def retry(  # type: ignore[override]
@@ -157,7 +181,7 @@ class LeasedTask(Task[Any, Any]):
         very attempt it follows. The next attempt is a new run.
         """
         request = self.request
-        run: Run | None = getattr(request, _RUN, None)
+        run: Run | None = getattr(request, RUN, None)
         if run is None or request.called_directly or request.is_eager:
             return super().retry(args, kwargs, exc, throw=throw, **options)
         request.is_eager = True  # Celery then prepares the retry without sending it
@@ -166,14 +190,18 @@ class LeasedTask(Task[Any, Any]):
         finally:
             request.is_eager = False
         retry.is_eager = False
-        run.after_release(partial(_send_retry, retry))
+        # Celery copies `expires` as an absolute time, and would revoke the retry of a job that took long.
+        if "expires" not in options:
+            retry.sig.options.pop("expires", None)
+        (retry.sig.options.get("headers") or {}).pop(PARKED_HEADER, None)
+        run.after_release(partial(_send_retry, retry, run))
         if throw:
             raise retry
         return retry
 
     def on_replace(self, sig: Any) -> Any:
         """Free the lease before the replacement is sent, which may be this very task."""
-        run: Run | None = getattr(self.request, _RUN, None)
+        run: Run | None = getattr(self.request, RUN, None)
         if run is not None:
             run.close("ran")
         return super().on_replace(sig)
@@ -186,21 +214,44 @@ class LeasedTask(Task[Any, Any]):
         return result
 
     def _call_directly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        run = self._new_run(self.request, args, kwargs)
+        run = self.new_run(Context(), args, kwargs)
         try:
             run.open()
         except Skipped as skipped:
             log_skip(skipped, None)
             raise
-        return run.execute(partial(super().__call__, *args, **kwargs))
+        # As Celery does for a plain call, with the run on top: the body may call its own function again.
+        _task_stack.push(self)
+        self.push_request(args=args, kwargs=kwargs, **{RUN: run})
+        try:
+            return run.execute(partial(self.run, *args, **kwargs))
+        finally:
+            self.pop_request()
+            _task_stack.pop()
 
-    def _new_run(self, request: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-        template = self.lease
+    def lease_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The name of the lease that a call with these arguments takes.
+
+        Raises:
+            TypeError: the arguments do not fit the task.
+            LeaseError: an argument has no stable text form.
+        """
+        return self.name if self.lease is None else render(self.lease, self.run, args, kwargs)
+
+    @property
+    def is_per_argument(self) -> bool:
+        """Whether the lease's name is made from arguments, so that the task has many leases."""
+        return self.lease is not None and is_per_argument(self.lease)
+
+    def new_run(
+        self, request: Context, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Run] = Run
+    ) -> Run:
+        """A run of this task, not yet opened."""
         hard_limit = (request.timelimit or (None, None))[0] or self.time_limit
         has_message = bool(request.id) and not request.called_directly
-        return Run(
+        return kind(
             store_of(self.app),
-            self.name if template is None else render(template, self.run, args, kwargs),
+            self.lease_name(args, kwargs),
             {
                 "task": self.name,
                 "task_id": request.id or "",
@@ -211,21 +262,50 @@ class LeasedTask(Task[Any, Any]):
             notify=partial(_notify_lost, self, request) if has_message and not request.is_eager else None,
             runs_at_most=hard_limit,
             delivery=f"{request.id}/{request.retries or 0}" if has_message else "",
-            redelivered=bool((request.delivery_info or {}).get("redelivered")),
-            slot=_slot(request),
-            per_argument=template is not None and is_per_argument(template),
+            copy=_copy(request) if has_message else "",
+            slot=slot_of(request),
+            per_argument=self.is_per_argument,
+            park_seconds=self._park_seconds(),
         )
 
-    def _record_skip(self, request: Context, skipped: Skipped, began: float) -> None:
+    def _park_seconds(self) -> float:
+        timeout = (self.app.conf.broker_transport_options or {}).get("visibility_timeout", VISIBILITY_TIMEOUT)
+        return min(_PARK_SECONDS, float(timeout) / 2)
+
+    def _park(self, request: Context, under_way: UnderWay) -> None:
+        """Send this copy again, for later, before it is acknowledged.
+
+        On Redis a copy shares the original's delivery tag, so acknowledging it acknowledges the original
+        too: were the original to die after that, nobody would carry the message out.
+        """
+        logger.info("%s[%s]: %s; parked: %s", self.name, request.id, under_way, under_way.parked or "already")
+        if not under_way.parked:
+            return
+        copy = self.signature_from_request(request, countdown=self._park_seconds(), retries=request.retries)
+        copy.options["headers"] = {**(copy.options.get("headers") or {}), PARKED_HEADER: under_way.parked}
         try:
-            record_skip(self, request, skipped, began)
+            copy.apply_async()
+        except Exception as error:
+            raise Reject(error, requeue=True) from error
+
+    def _record_skip(self, request: Context, skipped: Skipped) -> None:
+        try:
+            record_skip(self, request, skipped)
         except SoftTimeLimitExceeded:
             logger.warning(
                 "%s: a soft time limit struck while a skip was being recorded; it stays a skip", self.name
             )
 
 
-def _slot(request: Context) -> str:
+def _copy(request: Context) -> str:
+    parked = (request.headers or {}).get(PARKED_HEADER)
+    if parked:
+        return str(parked)
+    return "redelivered" if (request.delivery_info or {}).get("redelivered") else ""
+
+
+def slot_of(request: Context) -> str:
+    """The slot that a message was sent for, or "" for a manual run."""
     slot = (request.headers or {}).get(SLOT_HEADER)
     if slot is None:
         return ""
@@ -238,9 +318,10 @@ def _notify_lost(task: LeasedTask, request: Context, lease: Lease) -> None:
     record_lost(task, request, lease.name, lease.fence)
 
 
-def _send_retry(retry: Any) -> None:
+def _send_retry(retry: Any, run: Run) -> None:
     try:
         retry.sig.apply_async()
+        run.finish_delivery()
     except Exception as error:
         # As Celery does: the attempt cannot be repeated, and saying RETRY would be a lie.
         raise Reject(error, requeue=False) from error

@@ -1,4 +1,4 @@
--- Takes the lease if it is free, and writes down what happened either way, in one round trip.
+-- Takes the lease if it is free or its holder is dead, and writes down what happened, in one round trip.
 --
 -- KEYS[1] cron:{name}         hash, expires   the lease
 -- KEYS[2] cron:{name}:fence   string          last fence granted
@@ -11,41 +11,97 @@
 -- ARGV[3] history             run records to keep, about
 -- ARGV[4] keep                milliseconds after which the job's other keys may go; 0 = never
 -- ARGV[5] delivery            "task id/retries", or "" for a run without a message
--- ARGV[6] redelivered         "1" when the broker marks the message as sent before, else "0"
+-- ARGV[6] copy                "" = the message itself; "redelivered" = the broker marks it as sent before;
+--                             else a copy that was parked, by the `parked` it was sent with
 -- ARGV[7] slot                UTC epoch seconds of the schedule's instant, or "" for a manual run
--- ARGV[8...] holder           field, value, ...: task, task_id, retries, worker, host, pid
+-- ARGV[8] channel             which this process subscribes to while it lives, or ""
+-- ARGV[9] grace               milliseconds that a holder may be disconnected
+-- ARGV[10] patient            "1" when the caller would look again, "0" when this answer is its last,
+--                             "standby" when it looks as long as it lives: a refusal is then no skip
+-- ARGV[11] park               milliseconds for which a copy of a live delivery is to be parked
+-- ARGV[12] cap                deaths of one delivery after which it is not tried again
+-- ARGV[13...] holder          field, value, ...: task, task_id, retries, worker, host, pid
 --
 -- Returns one of
---   {"granted", fence, since}           also for a repeated token: a lost reply is the same grant
+--   {"granted", fence, since, alive}   also for a repeated token: a lost reply is the same grant;
+--                                      alive = "1" when the store sees the caller's channel
+--   {"waiting", milliseconds left, field, value, ...}  the holder is not connected: look again soon
 --   {"locked", milliseconds left, field, value, ...}   the holder; -1 = the key has no expiry;
---                                       no fields = an unknown holder, such as an old string lock
---   {"already_done", slot}              a run for this slot or a later one was done
---   {"finished"}                        this very delivery was carried out before, or was withdrawn
---   {"live"}                            this very delivery is being carried out now
+--                                      no fields = an unknown holder, such as an old string lock
+--   {"already_done", slot}             a run for this slot or a later one was done
+--   {"finished"}                       this very delivery was carried out before, or was withdrawn
+--   {"live", parked}                   this very delivery is being carried out now; `parked` is what to park
+--                                      this copy as, or "" when another copy is parked already
+--   {"capped", deaths}                 this delivery died with its worker too often; recorded as failed
 local lease, fence_key, slot_key, done_key, ledger, runs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, lease_ms, history, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local delivery, redelivered, slot = ARGV[5], ARGV[6] == '1', ARGV[7]
+local delivery, copy, slot = ARGV[5], ARGV[6], ARGV[7]
+local channel, grace_ms, patient = ARGV[8], tonumber(ARGV[9]), ARGV[10] ~= '0'
+local park_ms, cap = tonumber(ARGV[11]), tonumber(ARGV[12])
+local holder = named(13)
 local micros, now = server_time()
-
-local function refuse(outcome, about)
-  -- A refusal whose reply was lost is asked again with the same token and counted once.
-  local attempt = string.sub(token, 1, 8)
-  if redis.call('HGET', ledger, 'last_refused') ~= attempt then
-    record(ledger, runs, history, outcome, append({'ended', now, 'slot', slot, unpack(about)}, 8))
-    redis.call('HSET', ledger, 'last_refused', attempt)
-    if outcome == 'skipped_locked' then count_skip(ledger, now) end
-    keep_for(keep_ms, {ledger, runs})
-  end
-end
-
-if redis.call('ZSCORE', done_key, withdrawn_mark(token)) then return {'finished'} end
-if redelivered and delivery ~= '' and redis.call('ZSCORE', done_key, delivery) then return {'finished'} end
+local millis = math.floor(micros / 1000)
 
 local kind = redis.call('TYPE', lease).ok
 local held = kind == 'hash' and hash(lease) or {}
-if held.token == token then return {'granted', held.fence, held.since} end
-if redelivered and held.task_id and delivery == held.task_id .. '/' .. (held.retries or '0') then
-  return {'live'}
+
+local attempt = string.sub(token, 1, 8)
+
+local function refuse(outcome, about)
+  if ARGV[10] == 'standby' then return end
+  -- A refusal whose reply was lost is asked again with the same token and counted once.
+  if redis.call('HGET', ledger, 'last_refused') ~= attempt then
+    record(ledger, runs, history, outcome,
+      append({'ended', now, 'slot', slot, 'attempt', attempt, unpack(about)}, 13))
+    redis.call('HSET', ledger, 'last_refused', attempt)
+    if outcome == 'skipped_locked' then count_skip(ledger, now) end
+    if delivery ~= '' then finish_delivery(done_key, micros, delivery) end
+    keep_for(keep_ms, {done_key, ledger, runs})
+  end
+end
+
+-- "connected", "gone" (looks go on), "dead" (gone for the whole grace), or "unknown" (the expiry decides).
+local function state_of_holder()
+  local connected = held.alive and subscribers(held.alive)
+  if not connected then return 'unknown' end
+  if connected > 0 then
+    redis.call('HDEL', lease, 'gone_since', 'gone_seen')
+    return 'connected'
+  end
+  -- A gap between looks starts the grace anew: nobody knows what was in between.
+  local since, seen = tonumber(held.gone_since), tonumber(held.gone_seen)
+  if not since or millis - seen > 0.3 * grace_ms then since = millis end
+  redis.call('HSET', lease, 'gone_since', string.format('%.0f', since), 'gone_seen', string.format('%.0f', millis))
+  return millis - since >= grace_ms and 'dead' or 'gone'
+end
+
+-- A copy of the delivery that is under way. One parked copy is enough to run it if the original dies.
+local function park()
+  local parked = tonumber(held.parked)
+  local is_the_parked_one = copy == held.parked
+  if held.parked_by == attempt then return {'live', held.parked} end
+  if parked and not is_the_parked_one and millis < parked + 2 * park_ms then return {'live', ''} end
+  parked = string.format('%.0f', millis + park_ms)
+  redis.call('HSET', lease, 'parked', parked, 'parked_by', attempt)
+  return {'live', parked}
+end
+
+-- The run before, if it was left open. Returns how often this very delivery has died so.
+local function close_abandoned_run()
+  local open = hash(ledger)
+  if not open.open_fence then return 0 end
+  close_abandoned(ledger, runs, history, open, now)
+  if delivery == '' or open.open_delivery ~= delivery then return 0 end
+  local deaths = (open.dead_delivery == delivery and tonumber(open.dead_count) or 0) + 1
+  redis.call('HSET', ledger, 'dead_delivery', delivery, 'dead_count', deaths)
+  return deaths
+end
+
+if redis.call('ZSCORE', done_key, withdrawn_mark(token)) then return {'finished'} end
+if copy ~= '' and redis.call('ZSCORE', done_key, delivery) then return {'finished'} end
+if held.token == token then
+  redis.call('PEXPIRE', lease, lease_ms)
+  return {'granted', held.fence, held.since, record_alive(lease, channel)}
 end
 
 local last_slot = slot ~= '' and redis.call('GET', slot_key)
@@ -54,26 +110,39 @@ if last_slot and tonumber(slot) <= tonumber(last_slot) then
   return {'already_done', last_slot}
 end
 
-if kind ~= 'none' then
-  refuse('skipped_locked', {'held_by', held.task_id or '', 'held_since', held.since or ''})
+-- The skip is on record: it stays one, also if the lease has come free since then.
+if redis.call('HGET', ledger, 'last_refused') == attempt then
   return {'locked', redis.call('PTTL', lease), unpack(without_token(held))}
 end
 
-local last = tonumber(redis.call('GET', fence_key) or '0')
+if kind ~= 'none' then
+  local state = state_of_holder()
+  -- Whether it is the copy or the message itself: that may have waited in a busy worker while its copy ran.
+  local is_own = delivery ~= '' and held.task_id and delivery == held.task_id .. '/' .. (held.retries or '0')
+  if is_own and (state == 'connected' or state == 'unknown') then return park() end
+  if state == 'gone' and patient then
+    return {'waiting', redis.call('PTTL', lease), unpack(without_token(held))}
+  end
+  if state ~= 'dead' then
+    refuse('skipped_locked', {'held_by', held.task_id or '', 'held_since', held.since or ''})
+    return {'locked', redis.call('PTTL', lease), unpack(without_token(held))}
+  end
+  redis.call('DEL', lease)
+end
+
+local deaths = close_abandoned_run()
+if deaths >= cap then
+  record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 13))
+  finish_delivery(done_key, micros, delivery)
+  return {'capped', deaths}
+end
+
 -- At least the clock: a store that was restarted empty does not hand out old fences again.
-local fence = string.format('%.0f', math.max(last + 1, micros))
-redis.call('HSET', lease, unpack(append({'token', token, 'fence', fence, 'since', now, 'renewed', now}, 8)))
+local fence = string.format('%.0f', math.max(tonumber(redis.call('GET', fence_key) or '0') + 1, micros))
+redis.call('HSET', lease, unpack(append({'token', token, 'fence', fence, 'since', now, 'renewed', now}, 13)))
 redis.call('PEXPIRE', lease, lease_ms)
 redis.call('SET', fence_key, fence)
-
-local open = hash(ledger)
-if open.open_fence then
-  -- Nobody reported the end of the run before: killed, terminated, or cut off for too long.
-  record(ledger, runs, history, 'abandoned', {'fence', open.open_fence, 'task_id', open.open_task_id or '',
-    'worker', open.open_worker or '', 'since', open.open_since or '', 'ended', now})
-end
-local holder = named(8)
-redis.call('HSET', ledger, 'open_fence', fence, 'open_task_id', holder.task_id or '',
+redis.call('HSET', ledger, 'open_fence', fence, 'open_task_id', holder.task_id or '', 'open_delivery', delivery,
   'open_worker', holder.worker or '', 'open_since', now, 'last_started', now)
 keep_for(keep_ms, {fence_key, slot_key, done_key, ledger, runs})
-return {'granted', fence, now}
+return {'granted', fence, now, record_alive(lease, channel)}

@@ -55,10 +55,35 @@ local function without_token(held)
   return shown
 end
 
+-- How many connections are subscribed to a holder's channel; nil where that cannot be told: no permission,
+-- a server before 7.0, a slot on its way to another node.
+local function subscribers(channel)
+  if channel == '' then return nil end
+  local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
+  return type(answer) == 'table' and tonumber(answer[2]) or nil
+end
+
+-- Writes down whether the holder's death would be noticed, or leaves that to the expiry. Returns "1" or "0".
+local function record_alive(lease, channel)
+  redis.call('HDEL', lease, 'alive', 'gone_since', 'gone_seen')
+  if (subscribers(channel) or 0) == 0 then return '0' end
+  redis.call('HSET', lease, 'alive', channel)
+  return '1'
+end
+
 -- Appends one run record and counts it. `history` is about how many records a job keeps.
 local function record(ledger, runs, history, outcome, fields)
   redis.call('XADD', runs, 'MAXLEN', '~', history, '*', 'outcome', outcome, unpack(fields))
   redis.call('HINCRBY', ledger, 'total:' .. outcome, 1)
+end
+
+-- Counts a run in the histogram of durations: the buckets end at powers of two from 1/4 s to 16,384 s.
+-- A fence is the server's clock at the grant, in microseconds (a little more where that clock went back).
+local function count_duration(ledger, seconds)
+  local bound = 0.25
+  while bound < seconds and bound <= 16384 do bound = bound * 2 end
+  redis.call('HINCRBY', ledger, bound > 16384 and 'took:+Inf' or string.format('took:%g', bound), 1)
+  redis.call('HINCRBY', ledger, 'took_ms', math.max(0, math.floor(seconds * 1000)))
 end
 
 -- Lets the keys of a per-argument lease expire `ms` after their last run; 0 keeps them for ever.
@@ -76,7 +101,21 @@ end
 
 -- The open run has ended, one way or another.
 local function close_open_run(ledger)
-  redis.call('HDEL', ledger, 'open_fence', 'open_task_id', 'open_worker', 'open_since')
+  redis.call('HDEL', ledger, 'open_fence', 'open_task_id', 'open_delivery', 'open_worker', 'open_since')
+end
+
+-- Nobody reported the end of the open run: killed, terminated, or cut off for too long.
+local function close_abandoned(ledger, runs, history, open, now)
+  record(ledger, runs, history, 'abandoned', {'fence', open.open_fence, 'task_id', open.open_task_id or '',
+    'worker', open.open_worker or '', 'since', open.open_since or '', 'ended', now})
+  close_open_run(ledger)
+end
+
+-- Remembers a delivery as carried out: the last 1,000 of a job, for two days at most.
+local function finish_delivery(done_key, micros, delivery)
+  redis.call('ZADD', done_key, micros, delivery)
+  redis.call('ZREMRANGEBYRANK', done_key, 0, -1001)
+  redis.call('ZREMRANGEBYSCORE', done_key, '-inf', string.format('%.0f', micros - 2 * 86400 * 1000000))
 end
 
 -- How a withdrawn acquire is remembered beside the finished deliveries; a prefix names it well enough.

@@ -31,16 +31,33 @@ if before[1] == fence then
   return {before[2] == 'lost' and 'not_owner' or 'released', before[2]}
 end
 
+-- How this run was closed, if other runs have been closed since; looked for only where the lease is not ours.
+local function closed_before()
+  for _, entry in ipairs(redis.call('XREVRANGE', runs, '+', '-', 'COUNT', 100)) do
+    local fields = entry[2]
+    local closed = {}
+    for i = 1, #fields, 2 do closed[fields[i]] = fields[i + 1] end
+    if closed.fence == fence and closed.outcome ~= 'abandoned' then return closed.outcome end
+  end
+end
+
 local kind = redis.call('TYPE', lease).ok
 if kind == 'hash' and redis.call('HGET', lease, 'token') == token then
   redis.call('DEL', lease)
-elseif not late and (kind ~= 'none' or tonumber(redis.call('GET', fence_key) or '0') > tonumber(fence)) then
-  outcome = 'lost'
+else
+  local closed = closed_before()
+  if closed then return {closed == 'lost' and 'not_owner' or 'released', closed} end
+  local is_taken = kind ~= 'none' or tonumber(redis.call('GET', fence_key) or '0') > tonumber(fence)
+  if is_taken and not late then outcome = 'lost' end
 end
 
+count_duration(ledger, (micros - tonumber(fence)) / 1000000)
 record(ledger, runs, history, outcome, append({'fence', fence, 'ended', now, 'slot', slot, 'worked', worked,
   'backlog', backlog}, 11))
-redis.call('HSET', ledger, 'closed_fence', fence, 'closed_outcome', outcome)
+if tonumber(fence) > tonumber(before[1] or '0') then
+  -- Of the newest run only: that is the one which a renewal still under way could revive.
+  redis.call('HSET', ledger, 'closed_fence', fence, 'closed_outcome', outcome)
+end
 if before[3] == fence then close_open_run(ledger) end
 if outcome == 'ran' then
   redis.call('HSET', ledger, 'last_ran', now, 'streak', 0)
@@ -53,9 +70,7 @@ if outcome == 'skipped_locked' or outcome == 'skipped_lock_unavailable' then cou
 if outcome ~= 'lost' and backlog ~= '' then redis.call('HSET', ledger, 'backlog', backlog) end
 if delivery ~= '' and outcome ~= 'retried' then
   -- A retried delivery is not finished until its next message is sent, which comes after this.
-  redis.call('ZADD', done_key, micros, delivery)
-  redis.call('ZREMRANGEBYRANK', done_key, 0, -1001)
-  redis.call('ZREMRANGEBYSCORE', done_key, '-inf', string.format('%.0f', micros - 2 * 86400 * 1000000))
+  finish_delivery(done_key, micros, delivery)
 end
 keep_for(keep_ms, {fence_key, slot_key, done_key, ledger, runs})
 return {outcome == 'lost' and 'not_owner' or 'released', outcome}
