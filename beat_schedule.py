@@ -1,0 +1,23 @@
+"""When the jobs run, in UTC. What they do is in `tasks/`.
+
+A message expires after one interval: after a downtime the backlog ends as one run for now, the rest is not
+repeated.
+"""
+
+from celery.schedules import crontab
+
+MINUTE_SECONDS = 60
+QUARTER_OF_AN_HOUR_SECONDS = 900
+
+beat_schedule = {
+    "curation": {
+        "task": "curation",
+        "schedule": crontab(minute="*/15"),
+        "options": {"expires": QUARTER_OF_AN_HOUR_SECONDS},
+    },
+    "watchdog": {
+        "task": "watchdog",
+        "schedule": crontab(),
+        "options": {"expires": MINUTE_SECONDS},
+    },
+}

@@ -1,0 +1,1 @@
+"""The parts of `python -m tasks up`; the command itself is `tasks.up`."""

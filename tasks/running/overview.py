@@ -1,0 +1,105 @@
+"""The overview at the end of the start: what runs where, what was curated, where to look next."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tasks.running.instance import Process
+from tasks.running.screen import near
+from tasks.running.service import Running
+
+SHOWN_ANSWERS = 12
+LEASE_KEY = "cron:{curation}"
+
+
+def what_runs(services: Sequence[Running]) -> Panel:
+    """Name, place, pid and log of each service."""
+    table = Table.grid(padding=(0, 2))
+    for running in services:
+        service = running.service
+        table.add_row(
+            Text(service.name, style="bold"),
+            Text(service.shows),
+            Text(f"pid {running.pid}", style="dim"),
+            Text(near(running.log), style="dim"),
+        )
+    return Panel(table, title="running", title_align="left", border_style="green", expand=False)
+
+
+def what_runs_already(processes: Sequence[Process], data: Path) -> list[RenderableType]:
+    """What another `up` on the same folder runs, itself first; nothing is known of one that still starts."""
+    first = f" (pid {processes[0].pid})" if processes else ""
+    return [
+        Text(f"already running in {near(data)}{first}; it was left alone", style="bold yellow"),
+        *(Text(f"  {process.name:<8}{process.shows}  pid {process.pid}") for process in processes[1:]),
+        Text("Stop it with Ctrl-C in its terminal, or start this one with another --data folder."),
+    ]
+
+
+def what_was_curated(outcome: Mapping[str, object]) -> Text:
+    """The first run's counts, or how else it ended."""
+    state, result = outcome["state"], outcome["result"]
+    if state == "SUCCESS" and isinstance(result, dict):
+        counts = ", ".join(f"{count} {word}" for word, count in result.items() if type(count) is int)
+        return Text.assemble(("curated just now: ", "bold green"), counts)
+    if state in {"PENDING", "STARTED", "RETRY"}:
+        return Text(f"the first curation is not finished ({state}); it goes on in the worker", style="yellow")
+    return Text(f"the first curation ended as {state}: {result}", style="bold red")
+
+
+def some_answers(answers: Sequence[Mapping[str, object]]) -> Table:
+    """A few answers of every state there is, a line each."""
+    table = Table(title=f"{len(answers)} answers so far", title_justify="left", title_style="bold", box=None)
+    for column in answers[0]:
+        table.add_column(column, no_wrap=True, style="dim" if column == "reason" else "")
+    for answer in _varied(answers)[:SHOWN_ANSWERS]:
+        table.add_row(*(Text(str(value)) for value in answer.values()))
+    return table
+
+
+def _varied(answers: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The first answer of every state, then the second of every state, and so on."""
+    seen: Counter[object] = Counter()
+    turns = []
+    for answer in answers:
+        seen[answer["state"]] += 1
+        turns.append(seen[answer["state"]])
+    return [answer for _, answer in sorted(zip(turns, answers, strict=True), key=itemgetter(0))]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are."""
+
+    flower: str
+    web: str
+    secret: str
+    """Of the web app, if it is this machine's own; empty: the one in the environment, which is not shown."""
+    data: Path
+
+
+def where_to_look(address: str, places: Places) -> list[RenderableType]:
+    """Commands and addresses to try next; they need nothing but this project's own Python.
+
+    `address` is a Python expression for the server's URL.
+    """
+    client = f"redis.Redis.from_url({address}, decode_responses=True)"
+    script = f"import os, redis; print({client}.hgetall('{LEASE_KEY}'))"
+    python = near(Path(sys.executable))
+    folder = "" if near(places.data) == ".dev" else f"TASKS_DATA={places.data} "  # it looks there by itself
+    password = places.secret or "that of CRON_SECRET"
+    return [
+        Text.assemble("status page   ", (f"{places.web}/", "cyan"), f"  any user, password: {password}"),
+        Text.assemble("every run     ", (f"{places.flower}/tasks", "cyan")),
+        Text.assemble("all answers   ", (f"{folder}{python} -m tasks answers", "cyan")),
+        Text.assemble("the lease     ", (f'{python} -c "{script}"', "cyan"), "  # {}: nobody runs it"),
+        Text.assemble("to stop       ", ("Ctrl-C", "cyan"), " (running tasks may finish; the data stays)"),
+    ]

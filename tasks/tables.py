@@ -1,0 +1,140 @@
+"""The tables of the store, as they are now; how they came to be is in `migrations/`.
+
+Times are ISO 8601 in UTC, as text: they sort, and mean the same in every database. Fences are 64 bits wide.
+"""
+
+from enum import StrEnum
+
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class IngredientState(StrEnum):
+    """Where an ingredient is in the queue."""
+
+    OPEN = "open"  # nobody was asked yet
+    ANSWERED = "answered"
+    REJECTED = "rejected"
+    NEEDS_HUMAN = "needs_human"
+    SETTLED = "settled"  # by a human, with an answer or without; never asked about again
+
+
+class AttemptState(StrEnum):
+    """What is known of a paid call."""
+
+    RESERVED = "reserved"  # it has begun, and nobody has said yet how it ended
+    DONE = "done"  # the server took the request up and answered it
+    REFUSED = "refused"  # the server did not take it up: nothing was spent
+    UNKNOWN = "unknown"  # nobody can tell what the server did: the reserve counts as spent
+
+
+class Base(DeclarativeBase):
+    """What SQLAlchemy knows of all tables."""
+
+
+class LabelRow(Base):
+    """A label as it was loaded."""
+
+    __tablename__ = "label"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    ref: Mapped[str] = mapped_column(String(200), unique=True)  # the id that the contributor gave
+    language: Mapped[str] = mapped_column(String(20))
+    product: Mapped[str] = mapped_column(Text)
+    contributor: Mapped[str] = mapped_column(String(200))
+    ingredients: Mapped[str] = mapped_column(Text)
+    loaded_at: Mapped[str] = mapped_column(String(32))
+
+
+class IngredientRow(Base):
+    """The queue. `label_id` and `contributor` are the first that needed the ingredient."""
+
+    __tablename__ = "ingredient"
+    __table_args__ = (Index("ingredient_state", "state", "asked"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)  # the part's key
+    part: Mapped[str] = mapped_column(Text)
+    label_id: Mapped[int] = mapped_column(ForeignKey("label.id"))
+    contributor: Mapped[str] = mapped_column(String(200))
+    state: Mapped[IngredientState] = mapped_column(String(20))
+    attempts: Mapped[int]
+    asked: Mapped[str | None] = mapped_column(String(200))  # the versions that last judged it
+    added_at: Mapped[str] = mapped_column(String(32))
+    tried_at: Mapped[str | None] = mapped_column(String(32))  # when a paid call about it was last begun
+
+
+class AttemptRow(Base):
+    """One paid call. What it cost is `actual`, and `reserved` as long as that is not known.
+
+    `delivery` is the message that the run came with: a copy of it asks nothing that it asked already.
+    """
+
+    __tablename__ = "attempt"
+    __table_args__ = (
+        UniqueConstraint("request_hash", "delivery", "number", name="attempt_once"),
+        Index("attempt_started", "started_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    ingredient_id: Mapped[int] = mapped_column(ForeignKey("ingredient.id"), index=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    delivery: Mapped[str] = mapped_column(String(255))
+    number: Mapped[int]  # 1, or 2 for the one more try inside a run
+    state: Mapped[AttemptState] = mapped_column(String(20))
+    reserved: Mapped[int] = mapped_column(BigInteger)  # micro-units of the currency
+    actual: Mapped[int | None] = mapped_column(BigInteger)
+    tokens_in: Mapped[int | None] = mapped_column(BigInteger)
+    tokens_out: Mapped[int | None] = mapped_column(BigInteger)
+    reason: Mapped[str] = mapped_column(String(100))
+    answer: Mapped[str | None] = mapped_column(Text)
+    fence: Mapped[int] = mapped_column(BigInteger)
+    started_at: Mapped[str] = mapped_column(String(32))
+    settled_at: Mapped[str | None] = mapped_column(String(32))
+
+
+class AnswerRow(Base):
+    """The answer for an ingredient."""
+
+    __tablename__ = "answer"
+
+    ingredient_id: Mapped[int] = mapped_column(ForeignKey("ingredient.id"), primary_key=True)
+    state: Mapped[str] = mapped_column(String(20))
+    fodmap: Mapped[str] = mapped_column(String(100))
+    gluten: Mapped[str] = mapped_column(String(20))
+    lactose: Mapped[str] = mapped_column(String(20))
+    e_number: Mapped[str | None] = mapped_column(String(20))
+    reason: Mapped[str] = mapped_column(Text)
+    proposal: Mapped[str] = mapped_column(Text)
+    decision: Mapped[str] = mapped_column(Text)
+    fence: Mapped[int] = mapped_column(BigInteger)
+    # Of the first answer; stays when a better one replaces it.
+    answered_at: Mapped[str] = mapped_column(String(32))
+    decided_at: Mapped[str] = mapped_column(String(32))
+
+
+class RejectionRow(Base):
+    """What was not accepted: rejected, or left to a human."""
+
+    __tablename__ = "rejection"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    ingredient_id: Mapped[int] = mapped_column(ForeignKey("ingredient.id"), index=True)
+    verdict: Mapped[str] = mapped_column(String(20))
+    rules: Mapped[str] = mapped_column(String(100))
+    reason: Mapped[str] = mapped_column(Text)
+    proposal: Mapped[str] = mapped_column(Text)
+    decision: Mapped[str] = mapped_column(Text)
+    asked: Mapped[str] = mapped_column(String(200))
+    fence: Mapped[int] = mapped_column(BigInteger)
+    rejected_at: Mapped[str] = mapped_column(String(32))
+
+
+class FenceRow(Base):
+    """The highest fence seen of each resource. Never deleted: without its row, an old run could write."""
+
+    __tablename__ = "fence"
+
+    resource: Mapped[str] = mapped_column(String(200), primary_key=True)
+    fence: Mapped[int] = mapped_column(BigInteger)
+    token: Mapped[str] = mapped_column(String(200))

@@ -1,0 +1,65 @@
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tasks.running import overview
+
+
+def text(*things: object) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(*things, sep="\n", soft_wrap=True)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_counts_of_a_run_are_shown_and_nothing_else_of_it() -> None:
+    outcome = {"state": "SUCCESS", "result": {"worked": 3, "backlog": 0, "done": True, "model": "offline"}}
+    assert text(overview.what_was_curated(outcome)) == "curated just now: 3 worked, 0 backlog\n"
+
+
+def test_a_run_that_takes_long_is_not_called_a_failure() -> None:
+    shown = text(overview.what_was_curated({"state": "STARTED", "result": None}))
+    assert "not finished (STARTED); it goes on" in shown
+
+
+def test_a_failed_run_says_why() -> None:
+    shown = text(overview.what_was_curated({"state": "FAILURE", "result": "ValueError: [no] model"}))
+    assert "ended as FAILURE: ValueError: [no] model" in shown
+
+
+def test_a_folder_that_is_just_being_used_needs_no_details() -> None:
+    assert "already running in /tmp/data;" in text(*overview.what_runs_already([], Path("/tmp/data")))  # noqa: S108
+
+
+def test_the_command_for_the_lease_can_be_pasted_as_it_stands(redis_url: str) -> None:
+    places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", "", Path(".dev"))
+    shown = text(*overview.where_to_look(repr(redis_url), places))
+    command = re.search(r"the lease +(.*)", shown)
+    assert command
+    words = shlex.split(command[1], comments=True)
+    answer = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path.cwd())
+    assert answer.stdout == "{}\n"
+    assert Path(words[0]).samefile(sys.executable)
+
+
+def test_the_web_apps_own_secret_is_shown_and_a_given_one_is_not() -> None:
+    def shown(secret: str) -> str:
+        places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", secret, Path(".dev"))
+        return text(*overview.where_to_look("''", places))
+
+    assert "http://127.0.0.1:8080/  any user, password: made-for-this-machine" in shown(
+        "made-for-this-machine"
+    )
+    assert "password: that of CRON_SECRET" in shown("")
+
+
+def test_the_few_answers_shown_are_not_all_alike() -> None:
+    many = [{"ingredient": f"water {number}", "state": "no trigger known"} for number in range(30)]
+    shown = text(overview.some_answers([*many, {"ingredient": "wheat", "state": "avoid"}]))
+    assert "31 answers so far" in shown
+    assert re.search(r"wheat +avoid", shown)
