@@ -29,8 +29,19 @@ NAME = "celery-lease-renewer"
 Start = Callable[..., Celery]
 
 
+_before: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_other_tests() -> None:
+    """Tests elsewhere leave their thread to end by itself, after a minute."""
+    _before.clear()
+    _before.update(threading.enumerate())
+
+
 def renewer_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == NAME]
+    """Those that this test has started."""
+    return [thread for thread in threading.enumerate() if thread.name == NAME and thread not in _before]
 
 
 def wait_for_renewals(client: Any, key: str = KEY, count: int = 2, seconds: float = 5) -> None:

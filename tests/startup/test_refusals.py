@@ -17,7 +17,7 @@ def bind(conf: Mapping[str, Any] | None = None, **options: Any) -> Any:
     app = Celery("refusals", set_as_current=False)
     app.conf.update(conf or {})
 
-    @app.task(base=LeasedTask, name="nightly", lazy=False, **options)
+    @app.task(base=LeasedTask, name="nightly", lazy=False, shared=False, **options)
     def nightly() -> None:
         """Do nothing."""
 
