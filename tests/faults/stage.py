@@ -12,7 +12,7 @@ from kombu.utils import uuid
 
 from celery_lease import SKIPPED
 from tests.nodes.waiting import wait_until
-from tests.support.history import NO_TRIGGER_LOST, Event, Violation, judge, read
+from tests.support.history import NO_TRIGGER_LOST, Event, Reader, Violation, judge
 from tests.support.recording import Recorder
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Stage:
         site.environment["PROBE_LEASE_SECONDS"] = str(lease_seconds)
         self._directory = directory
         self._recorder = Recorder(directory)
+        self._reader = Reader(directory)
         self._workers: list[Worker] = []
         self._triggers: dict[str, tuple[str, AsyncResult[Any]]] = {}
 
@@ -100,7 +101,7 @@ class Stage:
 
     def history(self) -> list[Event]:
         """What has been written down so far."""
-        return read(self._directory)
+        return self._reader.events()
 
     def of(self, kind: str, **about: Any) -> list[Event]:
         """The events of one kind and of these properties, so far, in the order of time."""

@@ -18,8 +18,8 @@ from tests.support.history import (
     ONE_OUTCOME,
     TRUE_RECORD,
     Event,
+    Reader,
     judge,
-    read,
 )
 
 
@@ -197,12 +197,17 @@ def test_what_a_killed_process_wrote_down_is_read_up_to_its_last_whole_line(tmp_
         "while True: w.record('sample', 'job', said='trusted')"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-    wait_until(lambda: len(read(tmp_path)) > 100)
+    reader = Reader(tmp_path)
+    wait_until(lambda: len(reader.events()) > 100)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     [file] = tmp_path.iterdir()
-    whole = read(tmp_path)
+    whole = Reader(tmp_path).events()
+    assert reader.events() == whole
+    assert [event.at for event in whole] == sorted(event.at for event in whole)
     with file.open("a") as end:
         end.write('{"kind": "sample", "na')
-    assert read(tmp_path) == whole
-    assert [event.at for event in whole] == sorted(event.at for event in whole)
+    assert len(reader.events()) == len(whole)
+    with file.open("a") as end:
+        end.write('me": "other"}\n')
+    assert reader.events()[-1].name == "other"

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.namespaces import Namespace, other_machine
 from tests.faults.stage import LEASES, RUNS_AGAIN_SECONDS, Stage
+from tests.nodes.waiting import wait_until
 from tests.support.servers import Server
 from tests.support.site import ALONE, Site
 from tests.support.workers import Process
@@ -60,9 +62,9 @@ def test_a_killed_worker_there_delays_its_jobs_by_the_grace_only(
     stage.start_worker("here", "-P", "threads")
     worker = start_far_worker(stage, far, start_process)
     dead = [stage.send(name, queue="far") for name in NAMES]
-    for name in NAMES:
-        stage.entered(name)
+    pids = [stage.entered(name) for name in NAMES]
     worker.kill_tree()
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
     triggers = [stage.send(name, gate="again", queue="here") for name in NAMES]
     for _ in NAMES:
         stage.entered("again")

@@ -18,13 +18,13 @@ def test_a_woken_run_learns_that_its_lease_is_lost_and_touches_nothing_of_its_su
     stage = set_up(lease_seconds=LEASE_SECONDS)
     stage.start_worker("stopped")
     stage.start_worker("others")
-    first = [stage.send(name, gate="first", queue="stopped") for name in NAMES]
+    first = [stage.send(name, 150, gate="first", queue="stopped") for name in NAMES]
     pids = [stage.entered("first") for _ in NAMES]
     fences = [stage.body_of(trigger).fence for trigger in first]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     second = [
-        stage.send_until_entered(name, gate="second", queue="others", seconds=LEASE_SECONDS + 3)
+        stage.send_until_entered(name, 150, gate="second", queue="others", seconds=LEASE_SECONDS + 3)
         for name in NAMES
     ]
     for _ in NAMES:

@@ -79,14 +79,24 @@ _MAY_BE_FOLLOWED = frozenset({"abandoned", "lost", "retried"})
 _ENDS_WITHOUT_RECORD = frozenset({"SKIPPED", "REVOKED", "FAILURE"})
 
 
-def read(directory: Path) -> list[Event]:
-    """The events in the files of a directory. A line that a kill cut short does not count."""
-    return [
-        Event(**json.loads(line))
-        for file in sorted(directory.glob("*.jsonl"))
-        for line in file.read_text().splitlines(keepends=True)
-        if line.endswith("\n")
-    ]
+class Reader:
+    """Reads the files of a directory as they grow."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, int] = {}
+        self._events: list[Event] = []
+
+    def events(self) -> list[Event]:
+        """The events so far. A line that a kill cut short does not count."""
+        for path in sorted(self._directory.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                lines = file.read().splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith(b"\n")]
+            self._read[path] = self._read.get(path, 0) + sum(map(len, whole))
+            self._events += [Event(**json.loads(line)) for line in whole]
+        return self._events
 
 
 def judge(events: Iterable[Event]) -> list[Violation]:
