@@ -16,6 +16,11 @@
 | `CURATION_MODEL_EXTRA` | JSON object: more fields for a request; null takes one out | `{}` |
 | `CURATION_PRICE_IN`, `_OUT` | micro-units for a million tokens asked, answered | 0 |
 | `CURATION_BUDGET_PASS`, `_DAY`, `_MONTH` | micro-units that may be spent | 1, 10, 100 million |
+| `SITE_URL` | the site of the answers, whose sitemap is announced | `http://127.0.0.1:8080` |
+| `INDEXNOW_ENDPOINT` | where changed pages are announced: `https://api.indexnow.org/indexnow` | nowhere |
+| `INDEXNOW_KEY` | the key that `SITE_URL` shows in `/<key>.txt`; public by design | the one of this project |
+| `REWARDS_POOL` | what contributors share for a month, in minor units (cents) | 100000 |
+| `REWARDS_CURRENCY` | its currency, as in ISO 4217 | `EUR` |
 | `ALERT_URLS` | Apprise URLs that the watchdog's alerts go to, separated by blanks | the log only |
 | `CRON_SECRET` | opens the web app; at least 16 random characters | it answers 503 |
 | `CRON_SECRET_PREVIOUS` | opens it, too, while the secret is being changed everywhere | |
@@ -46,6 +51,9 @@ _DATABASES = ("sqlite", "postgresql")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _FIXED_FIELDS = frozenset({"messages", "model", "n", "stream"})
 _MOST_NAME_CHARACTERS = 100
+# Public by design: IndexNow's key proves nothing but that its owner can put a file onto the site, and
+# everybody may read that file. It is no secret, and kept here so that a fresh copy of the project just works.
+_INDEXNOW_KEY = "804fab0e126559a094556729fabddb15"
 
 
 class SettingsError(ValueError):
@@ -107,6 +115,14 @@ def _model_url(url: str) -> str:
         raise ValueError("it must be the address alone, up to /v1; a key goes into CURATION_MODEL_KEY")
     _ = parts.port
     return url
+
+
+def _site_url(url: str) -> str:
+    parts = urlsplit(_web_url(url))
+    if not parts.hostname or parts.username or parts.query or parts.fragment or parts.path.strip("/"):
+        raise ValueError("it must be the root of a site: scheme and host, such as https://example.com")
+    _ = parts.port
+    return url.rstrip("/")
 
 
 def _header_text(key: SecretStr) -> SecretStr:
@@ -175,6 +191,11 @@ class Settings(BaseSettings):
     curation_budget_month: MicroUnits = 100_000_000
     curation_price_in: MicroUnits = 0
     curation_price_out: MicroUnits = 0
+    site_url: Annotated[str, AfterValidator(_site_url)] = "http://127.0.0.1:8080"
+    indexnow_endpoint: Annotated[str, AfterValidator(_web_url)] = ""
+    indexnow_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,128}$")] = _INDEXNOW_KEY
+    rewards_pool: Annotated[int, Field(ge=0, le=10**15)] = 100_000
+    rewards_currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "EUR"
     alert_urls: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_urls)] = ()
     cron_secret: SecretStr = SecretStr("")
     cron_secret_previous: SecretStr = SecretStr("")
@@ -200,6 +221,10 @@ class Settings(BaseSettings):
 
 _WAYS_OUT = {
     "curation_batch": "set a whole number from 1 to 10000, or unset it for 50",
+    "site_url": "set the root of the site, or unset it for http://127.0.0.1:8080",
+    "indexnow_key": "set 8 to 128 of a-z, A-Z, 0-9 and -, or unset it for the one of this project",
+    "rewards_pool": "set whole minor units from 0 to 1000000000000000, or unset it for 100000",
+    "rewards_currency": "set three capital letters of ISO 4217, or unset it for EUR",
     "tasks_data": "name another folder, or unset it for .dev",
 }
 

@@ -84,6 +84,15 @@ def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CURATION_MODEL_EXTRA", '{"max_tokens": 0}', "must be whole numbers from 1"),
         ("CURATION_BUDGET_DAY", "0.5", "CURATION_BUDGET_DAY='0.5'"),
         ("CURATION_PRICE_IN", "-1", "greater than or equal to 0"),
+        ("SITE_URL", "example.com", "it must begin with http:// or https://"),
+        ("SITE_URL", "https://example.com/shop", "it must be the root of a site"),
+        ("SITE_URL", "https://user@example.com", "it must be the root of a site"),
+        ("INDEXNOW_ENDPOINT", "api.indexnow.org", "it must begin with http:// or https://"),
+        ("INDEXNOW_KEY", "short", "set 8 to 128 of a-z, A-Z, 0-9 and -"),
+        ("INDEXNOW_KEY", "with_underscore", "set 8 to 128 of a-z, A-Z, 0-9 and -"),
+        ("REWARDS_POOL", "10.50", "set whole minor units"),
+        ("REWARDS_POOL", "-1", "set whole minor units"),
+        ("REWARDS_CURRENCY", "euro", "set three capital letters of ISO 4217"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(
@@ -107,6 +116,11 @@ def test_a_model_needs_a_name_and_no_more(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_server_with_another_name_for_the_limit_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURATION_MODEL_EXTRA", '{"max_completion_tokens": null, "max_tokens": 800}')
     assert settings().curation_model_extra == {"max_completion_tokens": None, "max_tokens": 800}
+
+
+def test_the_site_is_named_without_a_slash_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITE_URL", "https://example.com/")
+    assert settings().site_url == "https://example.com"
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
