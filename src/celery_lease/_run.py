@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery import current_app
-from celery.exceptions import Ignore, Retry, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 
 from celery_lease._errors import LeaseError, LeaseLost, Skipped, StoreUnavailable
 from celery_lease._keys import check_name
@@ -82,6 +82,7 @@ class Run:
         notify: Callable[[Lease], None] | None = None,
         runs_at_most: float | None = None,
         delivery: str = "",
+        message: str = "",
         copy: str = "",
         slot: str = "",
         per_argument: bool = False,
@@ -103,6 +104,7 @@ class Run:
             token=secrets.token_hex(16),
             holder={**holder, "host": socket.gethostname(), "pid": str(os.getpid())},
             delivery=delivery,
+            message=message,
             copy=copy,
             slot=slot,
             per_argument=per_argument,
@@ -355,7 +357,8 @@ def utc_now() -> str:
 
 def _outcome(error: BaseException) -> str:
     """The outcome of a body that ended with `error`."""
-    if isinstance(error, Retry):
+    # A message that is put back into its queue comes again, as that of a retry does.
+    if isinstance(error, Retry) or (isinstance(error, Reject) and error.args[1]):
         return "retried"
     if isinstance(error, LeaseLost):
         return "lost"

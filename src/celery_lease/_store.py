@@ -82,6 +82,8 @@ class Claim:
         token: random; proof of ownership.
         holder: for people: task, task_id, retries, worker, host, pid.
         delivery: "task id/retries", or "" without a message.
+        message: what all copies of the message share and no other message does, or "" where the broker has
+            no such thing.
         copy: "" for the message itself, `redelivered` when the broker says that it was sent before,
             else what a parked copy was sent with.
         slot: UTC epoch seconds of the schedule's instant as text, or "" for a manual run.
@@ -95,12 +97,18 @@ class Claim:
     token: str = field(repr=False)
     holder: Mapping[str, str]
     delivery: str = ""
+    message: str = ""
     copy: str = ""
     slot: str = ""
     per_argument: bool = False
     channel: str = ""
     standby: bool = False
     park_seconds: float = 30.0
+
+    @property
+    def remembered(self) -> str:
+        """What the delivery is remembered as once it is carried out."""
+        return f"{self.delivery}#{self.message}" if self.message else self.delivery
 
     @property
     def keep_ms(self) -> int:
@@ -154,6 +162,7 @@ class Store:
             self.settings.history,
             claim.keep_ms,
             claim.delivery,
+            claim.remembered,
             claim.copy,
             claim.slot,
             claim.channel,
@@ -243,7 +252,7 @@ class Store:
             grant.fence,
             self.settings.history,
             claim.keep_ms,
-            claim.delivery,
+            claim.remembered,
             claim.slot,
             outcome,
             worked,
@@ -269,6 +278,7 @@ class Store:
             claim.keep_ms,
             since,
             claim.delivery,
+            claim.remembered,
             *_flat(claim.holder),
         )
 
@@ -290,7 +300,7 @@ class Store:
 
     def finish(self, claim: Claim) -> None:
         """Remember the claim's delivery as carried out, once the message that follows it is sent."""
-        self._call("finish", [claim.keys.done], claim.delivery)
+        self._call("finish", [claim.keys.done], claim.remembered)
 
     def sent(self, keys: Keys, slots: Mapping[str, int]) -> dict[str, int]:
         """Remember the last slot sent of these schedule entries; all that is remembered.

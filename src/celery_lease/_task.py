@@ -44,6 +44,9 @@ ENTRY_HEADER = "lease_entry"
 #: Header of a parked copy of a message that was under way.
 PARKED_HEADER = "lease_parked"
 
+#: Beside it, the message that it is a copy of.
+MESSAGE_HEADER = "lease_message"
+
 #: A copy of a message that is under way comes back after this time, or sooner where the broker would
 #: send it again sooner.
 _PARK_SECONDS = 30.0
@@ -193,7 +196,8 @@ class LeasedTask(Task[Any, Any]):
         # Celery copies `expires` as an absolute time, and would revoke the retry of a job that took long.
         if "expires" not in options:
             retry.sig.options.pop("expires", None)
-        (retry.sig.options.get("headers") or {}).pop(PARKED_HEADER, None)
+        for header in (PARKED_HEADER, MESSAGE_HEADER):
+            (retry.sig.options.get("headers") or {}).pop(header, None)
         run.after_release(partial(_send_retry, retry, run))
         if throw:
             raise retry
@@ -262,6 +266,7 @@ class LeasedTask(Task[Any, Any]):
             notify=partial(_notify_lost, self, request) if has_message and not request.is_eager else None,
             runs_at_most=hard_limit,
             delivery=f"{request.id}/{request.retries or 0}" if has_message else "",
+            message=_message(request) if has_message else "",
             copy=_copy(request) if has_message else "",
             slot=slot_of(request),
             per_argument=self.is_per_argument,
@@ -282,7 +287,8 @@ class LeasedTask(Task[Any, Any]):
         if not under_way.parked:
             return
         copy = self.signature_from_request(request, countdown=self._park_seconds(), retries=request.retries)
-        copy.options["headers"] = {**(copy.options.get("headers") or {}), PARKED_HEADER: under_way.parked}
+        parked = {PARKED_HEADER: under_way.parked, MESSAGE_HEADER: _message(request)}
+        copy.options["headers"] = {**(copy.options.get("headers") or {}), **parked}
         try:
             copy.apply_async()
         except Exception as error:
@@ -295,6 +301,14 @@ class LeasedTask(Task[Any, Any]):
             logger.warning(
                 "%s: a soft time limit struck while a skip was being recorded; it stays a skip", self.name
             )
+
+
+def _message(request: Context) -> str:
+    """What all copies of the message share, and no other message that was sent with the same id."""
+    parked = (request.headers or {}).get(MESSAGE_HEADER)
+    # On Redis and kombu's other virtual transports the sender gives it, and what is sent again keeps it.
+    # RabbitMQ has none; there, a worker forgets what it had prefetched when its connection closes.
+    return str(parked or (request.properties or {}).get("delivery_tag") or "")
 
 
 def _copy(request: Context) -> str:

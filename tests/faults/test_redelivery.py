@@ -97,7 +97,6 @@ def test_a_copy_that_cannot_ask_the_store_whether_its_original_lives_is_no_outco
     stage.assert_promises_kept()
 
 
-@pytest.mark.xfail(reason="the original is not marked as sent before, and a task id may be used again")
 def test_a_message_that_waited_in_a_busy_worker_and_was_done_elsewhere_is_not_done_again(
     set_up: Callable[..., Stage],
 ) -> None:

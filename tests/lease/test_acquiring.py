@@ -198,11 +198,11 @@ def test_a_message_whose_copy_is_being_carried_out_leaves_no_trace(job: Job) -> 
 
 def test_a_run_that_was_refused_stays_refused_when_it_asks_again_for_the_lost_answer(job: Job) -> None:
     holder = job.acquire()
-    claim = job.claim()
-    assert job.refused(claim).answer == "locked"
+    claims = [job.claim() for _ in range(7)]
+    assert {job.refused(claim).answer for claim in claims} == {"locked"}
     job.release(*holder)
-    assert job.refused(claim).answer == "locked"
-    assert job.outcomes == ["skipped_locked", "ran"]
+    assert {job.refused(claim).answer for claim in claims} == {"locked"}
+    assert job.outcomes == [*["skipped_locked"] * 7, "ran"]
     job.run()
 
 
@@ -233,6 +233,14 @@ def test_a_redelivered_message_whose_worker_died_is_carried_out(job: Job) -> Non
 def test_a_message_sent_again_on_purpose_is_carried_out_again(job: Job) -> None:
     job.release(*job.acquire(delivery="one/0"))
     job.release(*job.acquire(delivery="one/0"))
+    assert job.outcomes == ["ran", "ran"]
+
+
+def test_a_message_sent_again_with_the_same_id_is_told_from_a_copy_of_the_first(job: Job) -> None:
+    job.release(*job.acquire(delivery="one/0", message="first"))
+    job.release(*job.acquire(delivery="one/0", message="second"))
+    assert job.refused(delivery="one/0", message="first") == Refusal("finished", {})
+    assert job.refused(delivery="one/0", message="first", copy=REDELIVERED) == Refusal("finished", {})
     assert job.outcomes == ["ran", "ran"]
 
 

@@ -146,6 +146,14 @@ def reject() -> None:
     raise Reject("on purpose", requeue=False)
 
 
+@leased_task(name="requeues", acks_late=True, reject_on_worker_lost=True)
+def requeues(times: int) -> str:
+    """Put its message back into the queue so many times."""
+    if beside().incr("requeued") <= times:
+        raise Reject("on purpose", requeue=True)
+    return "done"
+
+
 @leased_task(name="limited")
 def limited(seconds: float) -> str:
     """Sleep; time limits come with the message."""

@@ -100,6 +100,13 @@ def test_a_body_may_end_its_message_without_a_state(site: Site, job: str, said: 
     assert_free(site, job)
 
 
+def test_a_message_that_the_body_puts_back_into_its_queue_is_carried_out_again(site: Site) -> None:
+    site.start_worker()
+    assert site.send("requeues", 2).get(timeout=20) == "done"
+    assert site.outcomes("requeues") == ["retried", "retried", "ran"]
+    assert_free(site, "requeues")
+
+
 def test_a_soft_limit_in_the_body_frees_the_lease(site: Site) -> None:
     site.start_worker()
     with pytest.raises(SoftTimeLimitExceeded):

@@ -11,16 +11,18 @@
 -- ARGV[3] history             run records to keep, about
 -- ARGV[4] keep                milliseconds after which the job's other keys may go; 0 = never
 -- ARGV[5] delivery            "task id/retries", or "" for a run without a message
--- ARGV[6] copy                "" = the message itself; "redelivered" = the broker marks it as sent before;
+-- ARGV[6] remembered          what the delivery is remembered as: the same, or "task id/retries#message" where
+--                             the broker tells a copy of a message from another one with the same id
+-- ARGV[7] copy                "" = the message itself; "redelivered" = the broker marks it as sent before;
 --                             else a copy that was parked, by the `parked` it was sent with
--- ARGV[7] slot                UTC epoch seconds of the schedule's instant, or "" for a manual run
--- ARGV[8] channel             which this process subscribes to while it lives, or ""
--- ARGV[9] grace               milliseconds that a holder may be disconnected
--- ARGV[10] patient            "1" when the caller would look again, "0" when this answer is its last,
+-- ARGV[8] slot                UTC epoch seconds of the schedule's instant, or "" for a manual run
+-- ARGV[9] channel             which this process subscribes to while it lives, or ""
+-- ARGV[10] grace              milliseconds that a holder may be disconnected
+-- ARGV[11] patient            "1" when the caller would look again, "0" when this answer is its last,
 --                             "standby" when it looks as long as it lives: a refusal is then no skip
--- ARGV[11] park               milliseconds for which a copy of a live delivery is to be parked
--- ARGV[12] cap                deaths of one delivery after which it is not tried again
--- ARGV[13...] holder          field, value, ...: task, task_id, retries, worker, host, pid
+-- ARGV[12] park               milliseconds for which a copy of a live delivery is to be parked
+-- ARGV[13] cap                deaths of one delivery after which it is not tried again
+-- ARGV[14...] holder          field, value, ...: task, task_id, retries, worker, host, pid
 --
 -- Returns one of
 --   {"granted", fence, since, alive}   also for a repeated token: a lost reply is the same grant;
@@ -35,10 +37,10 @@
 --   {"capped", deaths}                 this delivery died with its worker too often; recorded as failed
 local lease, fence_key, slot_key, done_key, ledger, runs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, lease_ms, history, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local delivery, copy, slot = ARGV[5], ARGV[6], ARGV[7]
-local channel, grace_ms, patient = ARGV[8], tonumber(ARGV[9]), ARGV[10] ~= '0'
-local park_ms, cap = tonumber(ARGV[11]), tonumber(ARGV[12])
-local holder = named(13)
+local delivery, remembered, copy, slot = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local channel, grace_ms, patient, standby = ARGV[9], tonumber(ARGV[10]), ARGV[11] ~= '0', ARGV[11] == 'standby'
+local park_ms, cap = tonumber(ARGV[12]), tonumber(ARGV[13])
+local holder = named(14)
 local micros, now = server_time()
 local millis = math.floor(micros / 1000)
 
@@ -46,16 +48,19 @@ local kind = redis.call('TYPE', lease).ok
 local held = kind == 'hash' and hash(lease) or {}
 
 local attempt = string.sub(token, 1, 8)
+-- The last seven, each in front of the ones before: a refusal whose reply was lost is asked again within seconds.
+local last_refused = redis.call('HGET', ledger, 'last_refused') or ''
+local is_refused = string.find(last_refused, attempt, 1, true)
 
 local function refuse(outcome, about)
-  if ARGV[10] == 'standby' then return end
-  -- A refusal whose reply was lost is asked again with the same token and counted once.
-  if redis.call('HGET', ledger, 'last_refused') ~= attempt then
+  if standby then return end
+  -- Asked again with the same token, it is counted once.
+  if not is_refused then
     record(ledger, runs, history, outcome,
-      append({'ended', now, 'slot', slot, 'attempt', attempt, unpack(about)}, 13))
-    redis.call('HSET', ledger, 'last_refused', attempt)
+      append({'ended', now, 'slot', slot, 'attempt', attempt, unpack(about)}, 14))
+    redis.call('HSET', ledger, 'last_refused', string.sub(attempt .. ' ' .. last_refused, 1, 62))
     if outcome == 'skipped_locked' then count_skip(ledger, now) end
-    if delivery ~= '' then finish_delivery(done_key, micros, delivery) end
+    if delivery ~= '' then finish_delivery(done_key, micros, remembered) end
     keep_for(keep_ms, {done_key, ledger, runs})
   end
 end
@@ -98,7 +103,9 @@ local function close_abandoned_run()
 end
 
 if redis.call('ZSCORE', done_key, withdrawn_mark(token)) then return {'finished'} end
-if copy ~= '' and redis.call('ZSCORE', done_key, delivery) then return {'finished'} end
+-- A message that nothing marks as sent before may be a new one with an id that was used before.
+local is_told_apart = copy ~= '' or remembered ~= delivery
+if is_told_apart and redis.call('ZSCORE', done_key, remembered) then return {'finished'} end
 if held.token == token then
   redis.call('PEXPIRE', lease, lease_ms)
   return {'granted', held.fence, held.since, record_alive(lease, channel)}
@@ -111,7 +118,7 @@ if last_slot and tonumber(slot) <= tonumber(last_slot) then
 end
 
 -- The skip is on record: it stays one, also if the lease has come free since then.
-if redis.call('HGET', ledger, 'last_refused') == attempt then
+if is_refused then
   return {'locked', redis.call('PTTL', lease), unpack(without_token(held))}
 end
 
@@ -132,14 +139,14 @@ end
 
 local deaths = close_abandoned_run()
 if deaths >= cap then
-  record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 13))
-  finish_delivery(done_key, micros, delivery)
+  record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 14))
+  finish_delivery(done_key, micros, remembered)
   return {'capped', deaths}
 end
 
 -- At least the clock: a store that was restarted empty does not hand out old fences again.
 local fence = string.format('%.0f', math.max(tonumber(redis.call('GET', fence_key) or '0') + 1, micros))
-redis.call('HSET', lease, unpack(append({'token', token, 'fence', fence, 'since', now, 'renewed', now}, 13)))
+redis.call('HSET', lease, unpack(append({'token', token, 'fence', fence, 'since', now, 'renewed', now}, 14)))
 redis.call('PEXPIRE', lease, lease_ms)
 redis.call('SET', fence_key, fence)
 redis.call('HSET', ledger, 'open_fence', fence, 'open_task_id', holder.task_id or '', 'open_delivery', delivery,

@@ -10,7 +10,7 @@
 -- ARGV[2] fence               as granted
 -- ARGV[3] history             run records to keep, about
 -- ARGV[4] keep                milliseconds after which the job's other keys may go; 0 = never
--- ARGV[5] delivery            "task id/retries", or ""
+-- ARGV[5] remembered          what the delivery is remembered as, see acquire; "" = there is none
 -- ARGV[6] slot                UTC epoch seconds, or ""
 -- ARGV[7] outcome             how the body ended: ran, failed, retried, skipped_..., lost
 -- ARGV[8] worked              units of work done, an integer
@@ -23,7 +23,7 @@
 -- Asked again after a lost reply, it answers the same and writes nothing.
 local lease, fence_key, slot_key, done_key, ledger, runs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, fence, history, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local delivery, slot, outcome, worked, backlog, late = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] == '1'
+local remembered, slot, outcome, worked, backlog, late = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] == '1'
 local micros, now = server_time()
 
 local before = redis.call('HMGET', ledger, 'closed_fence', 'closed_outcome', 'open_fence')
@@ -68,9 +68,9 @@ if outcome == 'ran' then
 end
 if outcome == 'skipped_locked' or outcome == 'skipped_lock_unavailable' then count_skip(ledger, now) end
 if outcome ~= 'lost' and backlog ~= '' then redis.call('HSET', ledger, 'backlog', backlog) end
-if delivery ~= '' and outcome ~= 'retried' then
+if remembered ~= '' and outcome ~= 'retried' then
   -- A retried delivery is not finished until its next message is sent, which comes after this.
-  finish_delivery(done_key, micros, delivery)
+  finish_delivery(done_key, micros, remembered)
 end
 keep_for(keep_ms, {fence_key, slot_key, done_key, ledger, runs})
 return {outcome == 'lost' and 'not_owner' or 'released', outcome}

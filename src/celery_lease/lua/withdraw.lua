@@ -13,11 +13,13 @@
 -- ARGV[4] since               ISO 8601, UTC, by the caller's clock: when it was skipped; "" = it was not, it
 --                             is a copy of a message and will ask again
 -- ARGV[5] delivery            "task id/retries", or ""
--- ARGV[6...] holder           field, value, ...: task, task_id, retries, worker, host, pid
+-- ARGV[6] remembered          what the delivery is remembered as, see acquire
+-- ARGV[7...] holder           field, value, ...: task, task_id, retries, worker, host, pid
 --
 -- Returns {"withdrawn"}; also when asked again, which then writes nothing.
 local lease, done_key, ledger, runs = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, history, keep_ms, since, delivery = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local token, history, keep_ms, since = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local delivery, remembered = ARGV[5], ARGV[6]
 local micros = server_time()
 
 -- The acquire may still lie in another connection's buffer, behind this: it must find its token here.
@@ -31,7 +33,7 @@ if since == '' then return {'withdrawn'} end
 
 -- A copy of the message has carried it out meanwhile, or is at it.
 local is_own = held.token ~= token and held.task_id and delivery == held.task_id .. '/' .. (held.retries or '0')
-if is_own or (delivery ~= '' and redis.call('ZSCORE', done_key, delivery)) then return {'withdrawn'} end
+if is_own or (delivery ~= '' and redis.call('ZSCORE', done_key, remembered)) then return {'withdrawn'} end
 
 -- It may have been refused, and only the reply have been lost: that skip is on record.
 local attempt = string.sub(token, 1, 8)
@@ -41,8 +43,8 @@ for _, entry in ipairs(redis.call('XREVRANGE', runs, '+', '-', 'COUNT', 100)) do
     if fields[i] == 'attempt' and fields[i + 1] == attempt then return {'withdrawn'} end
   end
 end
-record(ledger, runs, history, 'skipped_lock_unavailable', append({'ended', since}, 6))
-if delivery ~= '' then finish_delivery(done_key, micros, delivery) end
+record(ledger, runs, history, 'skipped_lock_unavailable', append({'ended', since}, 7))
+if delivery ~= '' then finish_delivery(done_key, micros, remembered) end
 count_skip(ledger, since)
 keep_for(keep_ms, {done_key, ledger, runs})
 return {'withdrawn'}
