@@ -57,7 +57,7 @@ class Keys:
 
     @property
     def slot(self) -> str:
-        """A string: the last slot done."""
+        """A hash: the last slot done of each schedule entry."""
         return f"{self.lease}:slot"
 
     @property

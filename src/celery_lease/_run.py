@@ -85,6 +85,7 @@ class Run:
         message: str = "",
         copy: str = "",
         slot: str = "",
+        entry: str = "",
         per_argument: bool = False,
         park_seconds: float = 0,
     ) -> None:
@@ -107,6 +108,7 @@ class Run:
             message=message,
             copy=copy,
             slot=slot,
+            entry=entry,
             per_argument=per_argument,
             park_seconds=park_seconds,
         )

@@ -87,6 +87,7 @@ class Claim:
         copy: "" for the message itself, `redelivered` when the broker says that it was sent before,
             else what a parked copy was sent with.
         slot: UTC epoch seconds of the schedule's instant as text, or "" for a manual run.
+        entry: of the schedule that the slot is of, or "".
         per_argument: whether the lease's name was made from arguments; such keys expire.
         channel: which this process subscribes to while it lives, or "".
         standby: it is presented again and again, as long as the claimant lives; a refusal is then no skip.
@@ -100,6 +101,7 @@ class Claim:
     message: str = ""
     copy: str = ""
     slot: str = ""
+    entry: str = ""
     per_argument: bool = False
     channel: str = ""
     standby: bool = False
@@ -165,6 +167,7 @@ class Store:
             claim.remembered,
             claim.copy,
             claim.slot,
+            claim.entry,
             claim.channel,
             round(self.settings.grace * 1000),
             "standby" if claim.standby else int(patient),
@@ -254,6 +257,7 @@ class Store:
             claim.keep_ms,
             claim.remembered,
             claim.slot,
+            claim.entry,
             outcome,
             worked,
             backlog,

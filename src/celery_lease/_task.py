@@ -269,6 +269,7 @@ class LeasedTask(Task[Any, Any]):
             message=_message(request) if has_message else "",
             copy=_copy(request) if has_message else "",
             slot=slot_of(request),
+            entry=str((request.headers or {}).get(ENTRY_HEADER) or ""),
             per_argument=self.is_per_argument,
             park_seconds=self._park_seconds(),
         )

@@ -27,7 +27,7 @@ What does not
     * A beat believes its machine's clock. One that sends slots of the future has them refused as done when
       they come.
     * An active beat that is frozen, or whose machine loses power, is replaced when its lease ends (5 min).
-    * Slots are done per lease: of two entries that share a lease and are due at one instant, one runs.
+    * Two entries that share a lease and are due at one instant do not overlap: one runs, the other skips.
     * One store and `lease_key_prefix` has one active beat. Give another project a prefix of its own, or its
       schedule never runs.
 

@@ -155,17 +155,25 @@ def test_a_slot_that_was_done_is_not_done_again(job: Job) -> None:
     assert job.streak == 0, "nothing was missed"
 
 
+def test_two_entries_of_one_lease_have_slots_of_their_own(job: Job) -> None:
+    """A daily and a weekly report are both due on Monday at midnight."""
+    job.release(*job.acquire(slot="1757894400", entry="daily"))
+    job.release(*job.acquire(slot="1757894400", entry="weekly"))
+    assert job.refused(slot="1757894400", entry="daily").answer == "already_done"
+    assert job.outcomes == ["ran", "ran", "skipped_already_done"]
+
+
 def test_slots_are_compared_as_numbers(job: Job) -> None:
     job.release(*job.acquire(slot="999999999"))
     job.release(*job.acquire(slot="1000000000"))
-    assert job.client.get(job.keys.slot) == "1000000000"
+    assert job.client.hgetall(job.keys.slot) == {"": "1000000000"}
 
 
 def test_a_run_by_hand_has_no_slot_and_always_runs(job: Job) -> None:
     job.release(*job.acquire(slot="1757851200"))
     job.release(*job.acquire())
     assert job.outcomes == ["ran", "ran"]
-    assert job.client.get(job.keys.slot) == "1757851200"
+    assert job.client.hgetall(job.keys.slot) == {"": "1757851200"}
 
 
 def test_a_slot_whose_run_failed_may_be_tried_again(job: Job) -> None:

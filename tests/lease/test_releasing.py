@@ -107,12 +107,12 @@ def test_a_late_release_leaves_the_next_ones_open_run_alone(job: Job) -> None:
 def test_a_slot_is_done_by_a_run_only_and_never_goes_back(job: Job) -> None:
     for outcome in ("failed", "retried", "skipped_locked"):
         job.release(*job.acquire(slot="200"), outcome)
-        assert job.client.get(job.keys.slot) is None
+        assert job.client.hgetall(job.keys.slot) == {}
     stale, first = job.acquire(slot="100")
     job.expire()
     job.release(*job.acquire(slot="200"))
     job.release(stale, first, late=True)
-    assert job.client.get(job.keys.slot) == "200"
+    assert job.client.hgetall(job.keys.slot) == {"": "200"}
 
 
 def test_a_retried_message_is_not_finished_before_the_next_one_is_sent(job: Job) -> None:

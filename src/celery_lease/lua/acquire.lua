@@ -2,7 +2,7 @@
 --
 -- KEYS[1] cron:{name}         hash, expires   the lease
 -- KEYS[2] cron:{name}:fence   string          last fence granted
--- KEYS[3] cron:{name}:slot    string          last slot done, UTC epoch seconds
+-- KEYS[3] cron:{name}:slot    hash            schedule entry -> last slot done, UTC epoch seconds
 -- KEYS[4] cron:{name}:done    sorted set      finished deliveries and withdrawn tokens
 -- KEYS[5] cron:{name}:ledger  hash            counters and the open run
 -- KEYS[6] cron:{name}:runs    stream          run records
@@ -16,13 +16,14 @@
 -- ARGV[7] copy                "" = the message itself; "redelivered" = the broker marks it as sent before;
 --                             else a copy that was parked, by the `parked` it was sent with
 -- ARGV[8] slot                UTC epoch seconds of the schedule's instant, or "" for a manual run
--- ARGV[9] channel             which this process subscribes to while it lives, or ""
--- ARGV[10] grace              milliseconds that a holder may be disconnected
--- ARGV[11] patient            "1" when the caller would look again, "0" when this answer is its last,
+-- ARGV[9] entry               of the schedule that the slot is of, or ""
+-- ARGV[10] channel            which this process subscribes to while it lives, or ""
+-- ARGV[11] grace              milliseconds that a holder may be disconnected
+-- ARGV[12] patient            "1" when the caller would look again, "0" when this answer is its last,
 --                             "standby" when it looks as long as it lives: a refusal is then no skip
--- ARGV[12] park               milliseconds for which a copy of a live delivery is to be parked
--- ARGV[13] cap                deaths of one delivery after which it is not tried again
--- ARGV[14...] holder          field, value, ...: task, task_id, retries, worker, host, pid
+-- ARGV[13] park               milliseconds for which a copy of a live delivery is to be parked
+-- ARGV[14] cap                deaths of one delivery after which it is not tried again
+-- ARGV[15...] holder          field, value, ...: task, task_id, retries, worker, host, pid
 --
 -- Returns one of
 --   {"granted", fence, since, alive}   also for a repeated token: a lost reply is the same grant;
@@ -30,17 +31,17 @@
 --   {"waiting", milliseconds left, field, value, ...}  the holder is not connected: look again soon
 --   {"locked", milliseconds left, field, value, ...}   the holder; -1 = the key has no expiry;
 --                                      no fields = an unknown holder, such as an old string lock
---   {"already_done", slot}             a run for this slot or a later one was done
+--   {"already_done", slot}             a run for this slot or a later one of the entry was done
 --   {"finished"}                       this very delivery was carried out before, or was withdrawn
 --   {"live", parked}                   this very delivery is being carried out now; `parked` is what to park
 --                                      this copy as, or "" when another copy is parked already
 --   {"capped", deaths}                 this delivery died with its worker too often; recorded as failed
 local lease, fence_key, slot_key, done_key, ledger, runs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, lease_ms, history, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local delivery, remembered, copy, slot = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local channel, grace_ms, patient, standby = ARGV[9], tonumber(ARGV[10]), ARGV[11] ~= '0', ARGV[11] == 'standby'
-local park_ms, cap = tonumber(ARGV[12]), tonumber(ARGV[13])
-local holder = named(14)
+local delivery, remembered, copy, slot, entry = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local channel, grace_ms, patient, standby = ARGV[10], tonumber(ARGV[11]), ARGV[12] ~= '0', ARGV[12] == 'standby'
+local park_ms, cap = tonumber(ARGV[13]), tonumber(ARGV[14])
+local holder = named(15)
 local micros, now = server_time()
 local millis = math.floor(micros / 1000)
 
@@ -57,7 +58,7 @@ local function refuse(outcome, about)
   -- Asked again with the same token, it is counted once.
   if not is_refused then
     record(ledger, runs, history, outcome,
-      append({'ended', now, 'slot', slot, 'attempt', attempt, unpack(about)}, 14))
+      append({'ended', now, 'slot', slot, 'attempt', attempt, unpack(about)}, 15))
     redis.call('HSET', ledger, 'last_refused', string.sub(attempt .. ' ' .. last_refused, 1, 62))
     if outcome == 'skipped_locked' then count_skip(ledger, now) end
     if delivery ~= '' then finish_delivery(done_key, micros, remembered) end
@@ -111,7 +112,7 @@ if held.token == token then
   return {'granted', held.fence, held.since, record_alive(lease, channel)}
 end
 
-local last_slot = slot ~= '' and redis.call('GET', slot_key)
+local last_slot = slot ~= '' and redis.call('HGET', slot_key, entry)
 if last_slot and tonumber(slot) <= tonumber(last_slot) then
   refuse('skipped_already_done', {})
   return {'already_done', last_slot}
@@ -139,14 +140,14 @@ end
 
 local deaths = close_abandoned_run()
 if deaths >= cap then
-  record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 14))
+  record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 15))
   finish_delivery(done_key, micros, remembered)
   return {'capped', deaths}
 end
 
 -- At least the clock: a store that was restarted empty does not hand out old fences again.
 local fence = string.format('%.0f', math.max(tonumber(redis.call('GET', fence_key) or '0') + 1, micros))
-redis.call('HSET', lease, unpack(append({'token', token, 'fence', fence, 'since', now, 'renewed', now}, 14)))
+redis.call('HSET', lease, unpack(append({'token', token, 'fence', fence, 'since', now, 'renewed', now}, 15)))
 redis.call('PEXPIRE', lease, lease_ms)
 redis.call('SET', fence_key, fence)
 redis.call('HSET', ledger, 'open_fence', fence, 'open_task_id', holder.task_id or '', 'open_delivery', delivery,
