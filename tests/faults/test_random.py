@@ -27,7 +27,6 @@ NAMES = [f"job{number}" for number in range(8)]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("FAULT_SECONDS" not in os.environ, reason="a matter of chance: `make soak` runs it")
 @pytest.mark.timeout(SECONDS + SETTLES_WITHIN_SECONDS + 60)
 def test_every_promise_is_kept_under_random_faults(
     set_up: Callable[..., Stage], start_proxy: Callable[[Server], Proxy]
