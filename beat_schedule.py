@@ -8,12 +8,19 @@ from celery.schedules import crontab
 
 MINUTE_SECONDS = 60
 QUARTER_OF_AN_HOUR_SECONDS = 900
+HOUR_SECONDS = 3600
 
 beat_schedule = {
     "curation": {
         "task": "curation",
         "schedule": crontab(minute="*/15"),
         "options": {"expires": QUARTER_OF_AN_HOUR_SECONDS},
+    },
+    # Between two passes of the curation, so that a worker with one free process can do both.
+    "sitemap": {
+        "task": "sitemap",
+        "schedule": crontab(minute="7"),
+        "options": {"expires": HOUR_SECONDS},
     },
     "watchdog": {
         "task": "watchdog",

@@ -8,18 +8,19 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.pool import NullPool, Pool
 
 #: The version of the tables, as the newest file in `migrations/versions` names it.
-NEWEST = "0002"
+NEWEST = "0003"
 
 _VERSION_TABLE = "alembic_version"
 
-# How long a transaction waits for another one's lock; far longer than any transaction here takes.
-_BUSY_MILLISECONDS = 10_000
+# How long a transaction waits for another one's lock, and a server for a connection; far longer than any
+# transaction here takes.
+_PATIENCE_SECONDS = 10.0
 # A run that is frozen inside a transaction keeps its locks. PostgreSQL gives them back after this time; under
 # SQLite nobody can write until the run goes on or is killed.
 _FROZEN_MILLISECONDS = 60_000
-_CONNECT_SECONDS = 10
 # A number that nothing else in this database takes an advisory lock with.
 _MIGRATION_LOCK = 0x7A5C_0001
 
@@ -42,7 +43,7 @@ def opened(url: str, *, read_only: bool = False) -> Iterator[Engine]:
     engine = _engine(make_url(url), read_only=read_only)
     try:
         if read_only:
-            _must_be_up_to_date(engine)
+            must_be_up_to_date(engine)
         else:
             _bring_up_to_date(engine)
         yield engine
@@ -50,38 +51,55 @@ def opened(url: str, *, read_only: bool = False) -> Iterator[Engine]:
         engine.dispose()
 
 
-def _engine(url: URL, *, read_only: bool) -> Engine:
+def reader(url: str, *, patience_seconds: float) -> Engine:
+    """Return an engine that only reads, for a process that lives long and serves many.
+
+    Each use makes a connection of its own: it finds the database as it is then, also where there was none
+    before, and never waits for one that stopped to answer meanwhile.
+
+    Args:
+        url: as above.
+        patience_seconds: how long to wait for somebody else's lock, and for the server to let one in.
+    """
+    return _engine(make_url(url), read_only=True, patience_seconds=patience_seconds, pool=NullPool)
+
+
+def _engine(
+    url: URL,
+    *,
+    read_only: bool,
+    patience_seconds: float = _PATIENCE_SECONDS,
+    pool: type[Pool] | None = None,
+) -> Engine:
+    milliseconds = round(patience_seconds * 1000)
     if url.get_backend_name() == "sqlite":
-        return _sqlite(url, read_only=read_only)
+        if not read_only:
+            Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(url, poolclass=pool)
+        set_up = partial(_set_up_sqlite, read_only=read_only, milliseconds=milliseconds)
+        event.listen(engine, "begin", _begin_sqlite)
+        event.listen(engine, "connect", set_up)
+        return engine
     # Psycopg 3, also where a URL of old names no driver. READ COMMITTED, whatever the server's default is:
     # what waited for the fence has to look at it again.
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",
-        connect_args={"connect_timeout": _CONNECT_SECONDS},
+        poolclass=pool,
+        connect_args={"connect_timeout": round(patience_seconds)},
     )
-    event.listen(engine, "connect", partial(_set_up_postgresql, read_only=read_only))
+    event.listen(
+        engine, "connect", partial(_set_up_postgresql, read_only=read_only, milliseconds=milliseconds)
+    )
     return engine
 
 
-def _sqlite(url: URL, *, read_only: bool) -> Engine:
-    file = Path(url.database or "")
-    if read_only and not file.exists():
-        raise DatabaseError(f"there is no database {file} yet; `python -m tasks load` makes it")
-    if not read_only:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url)
-    event.listen(engine, "connect", partial(_set_up_sqlite, read_only=read_only))
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _set_up_sqlite(connection: Any, _record: Any, *, read_only: bool) -> None:
+def _set_up_sqlite(connection: Any, _record: Any, *, read_only: bool, milliseconds: int) -> None:
     # Python's driver would begin transactions by itself, and never before a SELECT.
     connection.isolation_level = None
     # In WAL mode readers do not wait for the writer.
     mode = "query_only=ON" if read_only else "journal_mode=WAL"
-    for pragma in (f"busy_timeout={_BUSY_MILLISECONDS}", mode, "foreign_keys=ON"):
+    for pragma in (f"busy_timeout={milliseconds}", mode, "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -95,10 +113,10 @@ def _writes(connection: Connection) -> bool:
     return bool(connection.get_execution_options().get("writes", False))
 
 
-def _set_up_postgresql(connection: Any, _record: Any, *, read_only: bool) -> None:
+def _set_up_postgresql(connection: Any, _record: Any, *, read_only: bool, milliseconds: int) -> None:
     connection.autocommit = True
     for setting in (
-        f"lock_timeout = {_BUSY_MILLISECONDS}",
+        f"lock_timeout = {milliseconds}",
         f"idle_in_transaction_session_timeout = {_FROZEN_MILLISECONDS}",
         f"default_transaction_read_only = {'on' if read_only else 'off'}",
     ):
@@ -117,7 +135,13 @@ def _version(engine: Engine) -> str | None:
         return str(connection.scalar(query))
 
 
-def _must_be_up_to_date(engine: Engine) -> None:
+def must_be_up_to_date(engine: Engine) -> None:
+    """Raise `DatabaseError` when the database is not there, or not of the version that this program reads."""
+    if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").exists():
+        # To connect would make an empty one.
+        raise DatabaseError(
+            f"there is no database {engine.url.database} yet; `python -m tasks load` makes it"
+        )
     version = _version(engine)
     if version != NEWEST:
         raise DatabaseError(

@@ -25,14 +25,13 @@ A completion without usage costs the reserve, and says `no_usage`. "Again" is on
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
+
+from tasks.retrying import retry_after
 
 
 class Reason(StrEnum):
@@ -276,24 +275,4 @@ def _error(status: int, headers: Mapping[str, str], data: Any) -> Reply:
         return Reply(Reason.CONTENT_FILTER, detail, usage=Usage(0, 0))
     if reason is Reason.REDIRECTED:
         detail += f", to {_line(headers.get('location', 'nowhere'))}"
-    return Reply(reason, detail, retry_after=_retry_after(headers))
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds a server asks to wait: as a number of milliseconds or seconds, or as a date."""
-    for name, per_second in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        seconds = _number(headers.get(name, "")) / per_second
-        if math.isfinite(seconds):
-            return max(seconds, 0.0)
-    try:
-        at = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return max((at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    return Reply(reason, detail, retry_after=retry_after(headers))

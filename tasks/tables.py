@@ -28,6 +28,14 @@ class AttemptState(StrEnum):
     UNKNOWN = "unknown"  # nobody can tell what the server did: the reserve counts as spent
 
 
+class UrlState(StrEnum):
+    """Where a URL of a sitemap is between the site and the search engines."""
+
+    DUE = "due"  # it is to be announced
+    PROVISIONAL = "provisional"  # it was, to an endpoint that had not checked the key yet
+    ANNOUNCED = "announced"  # as it is now; or it was there before anything was
+
+
 class Base(DeclarativeBase):
     """What SQLAlchemy knows of all tables."""
 
@@ -128,6 +136,36 @@ class RejectionRow(Base):
     asked: Mapped[str] = mapped_column(String(200))
     fence: Mapped[int] = mapped_column(BigInteger)
     rejected_at: Mapped[str] = mapped_column(String(32))
+
+
+class SitemapSiteRow(Base):
+    """A site whose sitemap has been read as a whole at least once."""
+
+    __tablename__ = "sitemap_site"
+
+    site: Mapped[str] = mapped_column(String(300), primary_key=True)  # host, and port where it is unusual
+    urls: Mapped[int]
+    read_at: Mapped[str] = mapped_column(String(32))
+    # How often in a row the endpoint has said that it is asked too often, and when it may be asked again.
+    rate_limits: Mapped[int]
+    not_before: Mapped[str | None] = mapped_column(String(32))
+
+
+class SitemapUrlRow(Base):
+    """A URL of a sitemap. A fingerprint is what a change shows by; "" is that of a page that is gone."""
+
+    __tablename__ = "sitemap_url"
+    __table_args__ = (Index("sitemap_url_state", "site", "state"),)
+
+    site: Mapped[str] = mapped_column(String(300), primary_key=True)
+    url: Mapped[str] = mapped_column(String(2048), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(80))
+    announced: Mapped[str | None] = mapped_column(String(80))  # the fingerprint that was announced last
+    state: Mapped[UrlState] = mapped_column(String(20))
+    missing: Mapped[int]  # in so many readings in a row, counted up to 2
+    modified_at: Mapped[str | None] = mapped_column(String(32))  # what the sitemap says; for people
+    first_seen: Mapped[str] = mapped_column(String(32))
+    announced_at: Mapped[str | None] = mapped_column(String(32))
 
 
 class FenceRow(Base):

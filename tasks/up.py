@@ -1,8 +1,8 @@
 """`python -m tasks up`, which `make run` calls: everything on this machine, from one command.
 
-A server for queue and leases, a worker, the scheduler, Flower and the web app with the status page; then one
-curation at once, and its answers on the screen. `up` is the command, `_services` the list of what runs,
-`_bring_up` the order.
+A server for queue and leases, a worker, the scheduler, Flower, the web app with answers and status page, and
+a receiver for what is announced; then one curation at once, and its answers on the screen. `up` is the
+command, `_services` the list of what runs, `_bring_up` the order.
 """
 
 import http.client
@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,16 @@ from tasks.running.signals import Signals
 
 FLOWER_PORT = 5555
 WEB_PORT = 8080
+RECEIVER_PORT = 8090
 TASK_GRACE_SECONDS = 30  # so long may a running task take to finish after Ctrl-C
 START_SECONDS = 30
 LOAD_SECONDS = 120
 FIRST_RUN_SECONDS = 60  # longer than the grace after which the lease of a killed worker is taken over
+# On a new database the first look at the sitemap announces nothing: what is there counts as old. After the
+# curation there are new pages, and the second one announces them.
+FIRST_JOBS = ("sitemap", "curation", "sitemap")
 BUSY_EXIT = 75  # EX_TEMPFAIL: somebody else holds it
-OWN_FILES = ("redis", "log", "beat", "beat.*", "tasks.sqlite3*", "run.json")
+OWN_FILES = ("redis", "log", "tasks.sqlite3*", "run.json")
 PYTHON = [sys.executable, "-m"]
 CELERY = [*PYTHON, "celery", "-A", "tasks"]
 
@@ -47,6 +52,8 @@ class Plan:
     """Given by the environment; empty: start a server."""
     flower_port: int
     web_port: int
+    receiver_port: int | None
+    """None: announcements go where the environment says."""
     secret: str
     """Of the web app; empty: the environment's."""
     concurrency: int
@@ -58,14 +65,26 @@ class Plan:
 
     @property
     def web(self) -> str:
-        """Where the status page is."""
+        """Where the answers and the status page are."""
         return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def receiver(self) -> str:
+        """Where announcements are shown; empty: elsewhere."""
+        return f"http://127.0.0.1:{self.receiver_port}" if self.receiver_port else ""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What all services are told of each other, unless the environment says otherwise."""
+        places = {"SITE_URL": self.web}
+        if self.receiver:
+            places["INDEXNOW_ENDPOINT"] = f"{self.receiver}/indexnow"
+        return {name: os.environ.get(name) or place for name, place in places.items()}
 
 
 def _services(plan: Plan) -> list[Service]:
     """What runs beside the server, in the order of start. One more service is one more entry."""
-    beat_file = str(plan.data / "beat")
-    return [
+    services = [
         Service(
             name="worker",
             command=[*CELERY, "worker", "-c", str(plan.concurrency), "-l", "INFO", "--task-events"],
@@ -73,7 +92,7 @@ def _services(plan: Plan) -> list[Service]:
             grace_seconds=TASK_GRACE_SECONDS,
             quit_signal=signal.SIGQUIT,  # Celery's cold shutdown: give running tasks back to the queue
         ),
-        Service(name="beat", command=[*CELERY, "beat", "-l", "INFO", "-s", beat_file], shows="the schedule"),
+        Service(name="beat", command=[*CELERY, "beat", "-l", "INFO"], shows="the schedule"),
         Service(
             name="flower",
             command=[*CELERY, "flower", "--address=127.0.0.1", f"--port={plan.flower_port}"],
@@ -83,11 +102,19 @@ def _services(plan: Plan) -> list[Service]:
         ),
         Service(
             name="web",
-            command=[*PYTHON, "uvicorn", "tasks.web:web", "--host=127.0.0.1", f"--port={plan.web_port}"],
+            command=_uvicorn("tasks.web:web", plan.web_port),
             shows=plan.web,
             env={"FLOWER_URL": plan.flower, **({"CRON_SECRET": plan.secret} if plan.secret else {})},
         ),
     ]
+    if plan.receiver_port:
+        command = _uvicorn("tasks.receiver:receiver", plan.receiver_port)
+        services.append(Service(name="receiver", command=command, shows=plan.receiver))
+    return services
+
+
+def _uvicorn(app: str, port: int) -> list[str]:
+    return [*PYTHON, "uvicorn", app, "--host=127.0.0.1", f"--port={port}"]
 
 
 @click.command()
@@ -107,7 +134,7 @@ def _services(plan: Plan) -> list[Service]:
 @click.option(
     "--web-port",
     type=click.IntRange(1, 65535),
-    help=f"The status page's port on this machine.  [default: {WEB_PORT}, or a free one]",
+    help=f"The port of answers and status page on this machine.  [default: {WEB_PORT}, or a free one]",
 )
 @click.option("--concurrency", type=click.IntRange(1), default=2, show_default=True, help="Worker processes.")
 @click.option("--verbose", is_flag=True, help="Show every log line, not only warnings and errors.")
@@ -140,8 +167,9 @@ def up(
             if fresh:
                 _forget_earlier_runs(data, sure=yes)
             ports = _port(flower_port, FLOWER_PORT, "--flower-port"), _port(web_port, WEB_PORT, "--web-port")
+            receiver_port = None if os.environ.get("INDEXNOW_ENDPOINT") else embedded.free_port(RECEIVER_PORT)
             secret = "" if os.environ.get("CRON_SECRET") else secret_in(data)
-            plan = Plan(data, os.environ.get("REDIS_URL", ""), *ports, secret, concurrency)
+            plan = Plan(data, os.environ.get("REDIS_URL", ""), *ports, receiver_port, secret, concurrency)
             sys.exit(_run(plan, instance, screen))
     except BusyError as busy:
         screen.show(*overview.what_runs_already(busy.processes, data))
@@ -192,20 +220,21 @@ def _run(plan: Plan, instance: Instance, screen: Screen) -> int:
 def _bring_up(plan: Plan, runner: Runner, screen: Screen) -> None:
     redis_url = _server(plan, runner, screen)
     # The application's own settings have been read already, without an address: only children get this one.
-    runner.env |= {"PYTHONUNBUFFERED": "1", "REDIS_URL": redis_url, "TASKS_DATA": str(plan.data)}
+    runner.env |= {"PYTHONUNBUFFERED": "1", "REDIS_URL": redis_url, "TASKS_DATA": str(plan.data), **plan.env}
     with screen.step("loading the shipped labels"):
         runner.finish(Service(name="load", command=[*PYTHON, "tasks", "load"]), seconds=LOAD_SECONDS)
-    with screen.step("starting worker, scheduler, Flower and the status page"):
+    with screen.step("starting worker, scheduler, Flower, site and status page"):
         for service in _services(plan):
             runner.start(service)
         # Flower has seen the worker's first event: both are up, and it will see the first run, too.
         runner.until(lambda: _flower_sees_a_worker(plan.flower_port), seconds=START_SECONDS)
-        runner.until(lambda: _web_answers(plan.web_port), seconds=START_SECONDS)
+        for port in filter(None, (plan.web_port, plan.receiver_port)):
+            runner.until(partial(_answers, port), seconds=START_SECONDS)
     _curate(runner, screen)
     address = (
         "os.environ['REDIS_URL']" if plan.redis_url else repr(redis_url)
     )  # a given one may hold a password
-    places = overview.Places(plan.flower, plan.web, plan.secret, plan.data)
+    places = overview.Places(plan.flower, plan.web, plan.receiver, plan.secret, plan.data)
     screen.show(overview.what_runs(runner.running), *overview.where_to_look(address, places))
     screen.loud()
 
@@ -244,10 +273,10 @@ def _flower_sees_a_worker(port: int) -> bool:
         connection.close()
 
 
-def _web_answers(port: int) -> bool:
+def _answers(port: int) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", "/robots.txt")  # whatever it answers
         return bool(connection.getresponse().status)
     except (OSError, http.client.HTTPException):
         return False  # not yet
@@ -256,12 +285,13 @@ def _web_answers(port: int) -> bool:
 
 
 def _curate(runner: Runner, screen: Screen) -> None:
-    """Run the first curation and show what came of it. Its failure is shown, and no reason to stop."""
+    """Run the first jobs and show what came of them. Their failure is shown, and no reason to stop."""
     try:
-        with screen.step("curating"):
-            outcome = _json_of(runner, "curation", ["tasks.running.firstrun", str(FIRST_RUN_SECONDS)])
-        screen.show(overview.what_was_curated(outcome))
-        if outcome["state"] != "SUCCESS":
+        with screen.step("curating, and announcing the new pages"):
+            first = ["tasks.running.firstrun", str(FIRST_RUN_SECONDS), *FIRST_JOBS]
+            outcomes = _json_of(runner, "first-runs", first)
+        screen.show(*(overview.how_it_ended(outcome) for outcome in outcomes[1:] or outcomes))
+        if any(outcome["state"] != "SUCCESS" for outcome in outcomes):
             screen.trouble("the end of the worker's log:", runner.log_of("worker"))
         if answers := _json_of(runner, "answers", ["tasks", "answers", "--json"]):
             screen.show(overview.some_answers(answers))

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
 from tests.nodes.recipes import redis_server
 from tests.nodes.sessions import Reaper
+from tests.support.browser import chromium
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.support.site import Site
@@ -138,3 +140,10 @@ def start_site(start_worker: Callable[..., Worker]) -> Iterator[Callable[..., Si
 def site(start_site: Callable[..., Site], redis_url: str) -> Site:
     """The probe app with everything on one embedded server, to which no harm is done."""
     return start_site(redis_url)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium. As long as it runs, its thread has an event loop, and no test there can start one."""
+    with chromium() as started:
+        yield started

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tasks.facts import State
 from tasks.running.instance import Process
 from tasks.running.screen import near
 from tasks.running.service import Running
@@ -44,22 +45,24 @@ def what_runs_already(processes: Sequence[Process], data: Path) -> list[Renderab
     ]
 
 
-def what_was_curated(outcome: Mapping[str, object]) -> Text:
-    """The first run's counts, or how else it ended."""
-    state, result = outcome["state"], outcome["result"]
+def how_it_ended(outcome: Mapping[str, object]) -> Text:
+    """The counts of a job's first run, or how else it ended."""
+    job, state, result = outcome["job"], outcome["state"], outcome["result"]
     if state == "SUCCESS" and isinstance(result, dict):
         counts = ", ".join(f"{count} {word}" for word, count in result.items() if type(count) is int)
-        return Text.assemble(("curated just now: ", "bold green"), counts)
+        return Text.assemble((f"{job} just now: ", "bold green"), counts)
     if state in {"PENDING", "STARTED", "RETRY"}:
-        return Text(f"the first curation is not finished ({state}); it goes on in the worker", style="yellow")
-    return Text(f"the first curation ended as {state}: {result}", style="bold red")
+        return Text(f"the first {job} is not finished ({state}); it goes on in the worker", style="yellow")
+    return Text(f"the first {job} ended as {state}: {result}", style="bold red")
 
 
 def some_answers(answers: Sequence[Mapping[str, object]]) -> Table:
     """A few answers of every state there is, a line each."""
     table = Table(title=f"{len(answers)} answers so far", title_justify="left", title_style="bold", box=None)
     for column in answers[0]:
-        table.add_column(column, no_wrap=True, style="dim" if column == "reason" else "")
+        # In a narrow terminal the others are cut, and never the word itself.
+        narrowest = max(map(len, State)) if column == "state" else None
+        table.add_column(column, no_wrap=True, min_width=narrowest, style="dim" if column == "reason" else "")
     for answer in _varied(answers)[:SHOWN_ANSWERS]:
         table.add_row(*(Text(str(value)) for value in answer.values()))
     return table
@@ -81,6 +84,8 @@ class Places:
 
     flower: str
     web: str
+    receiver: str
+    """Of announcements; empty: they go where the environment says."""
     secret: str
     """Of the web app, if it is this machine's own; empty: the one in the environment, which is not shown."""
     data: Path
@@ -96,10 +101,13 @@ def where_to_look(address: str, places: Places) -> list[RenderableType]:
     python = near(Path(sys.executable))
     folder = "" if near(places.data) == ".dev" else f"TASKS_DATA={places.data} "  # it looks there by itself
     password = places.secret or "that of CRON_SECRET"
+    announced = [Text.assemble("announced     ", (f"{places.receiver}/", "cyan"))] if places.receiver else []
     return [
+        Text.assemble("the answers   ", (f"{places.web}/answers", "cyan")),
+        *announced,
         Text.assemble("status page   ", (f"{places.web}/", "cyan"), f"  any user, password: {password}"),
         Text.assemble("every run     ", (f"{places.flower}/tasks", "cyan")),
-        Text.assemble("all answers   ", (f"{folder}{python} -m tasks answers", "cyan")),
+        Text.assemble("in a terminal ", (f"{folder}{python} -m tasks answers", "cyan")),
         Text.assemble("the lease     ", (f'{python} -c "{script}"', "cyan"), "  # {}: nobody runs it"),
         Text.assemble("to stop       ", ("Ctrl-C", "cyan"), " (running tasks may finish; the data stays)"),
     ]

@@ -1,5 +1,8 @@
-"""Stores: each test that asks for one runs on SQLite and on PostgreSQL."""
+"""Stores: each test that asks for one runs on SQLite and on PostgreSQL. And the commands, as processes."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ from sqlalchemy.engine import make_url
 from tasks.store import Store
 from tests.nodes.sessions import Reaper
 from tests.support.postgres import Postgres
+from tests.support.workers import ROOT
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -57,3 +62,27 @@ def rows(url: str) -> Iterator[Rows]:
 
     yield look
     engine.dispose()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """`python -m tasks …`; settings are keywords, and the store is `data/tasks.sqlite3`."""
+
+    def tasks(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tasks", *arguments],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "TASKS_DATA": "data",
+                "COLUMNS": "100",
+                **environment,
+            },
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return tasks

@@ -1,5 +1,6 @@
 """The environment, read once and checked; and the configuration made of it."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from celery.schedules import crontab
 
 from tasks import app
 from tasks.settings import Settings, SettingsError, settings
+from tests.support.workers import ROOT
 
 NAMES = [name.upper() for name in Settings.model_fields]
 
@@ -32,6 +34,15 @@ def test_everything_has_a_default(tmp_path: Path) -> None:
         "curation_batch": 50,
     }
     assert settings().model_dump(include=set(expected)) == expected
+
+
+def test_every_setting_is_in_the_documentation_with_its_default() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", page, re.MULTILINE))
+    assert list(rows) == NAMES
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.default, int | float):
+            assert float(rows[name.upper()]) == field.default
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +173,7 @@ def test_the_configuration_is_json_late_and_bounded() -> None:
 def test_every_scheduled_task_exists_and_expires_with_its_slot() -> None:
     app.loader.import_default_modules()
     schedule = app.conf.beat_schedule
-    assert set(schedule) == {"curation", "watchdog"}
+    assert set(schedule) == {"curation", "sitemap", "watchdog"}
     assert schedule["curation"]["schedule"] == crontab(minute="*/15")
     assert schedule["curation"]["options"] == {"expires": 900}
     assert {entry["task"] for entry in schedule.values()} <= set(app.tasks)

@@ -1,22 +1,14 @@
 """`python -m tasks`, as a process of its own."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from tasks.curation import run_pass
 from tasks.knowledge import shipped
 from tasks.proposer import LexiconProposer
 from tasks.store import Store
-from tests.support.workers import ROOT
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from tests.app.conftest import Run
 
 
 class Lease:
@@ -26,28 +18,6 @@ class Lease:
 
     def check(self) -> None:
         pass
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    def tasks(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tasks", *arguments],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "TASKS_DATA": "data",
-                "COLUMNS": "100",
-                **environment,
-            },
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return tasks
 
 
 def curate(folder: Path) -> None:

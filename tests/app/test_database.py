@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
@@ -14,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tasks.database import NEWEST, DatabaseError, opened
 from tasks.labels import Label
+from tasks.migrations.versions import v0001_curation
 from tasks.store import Store
 from tasks.tables import Base
 from tests.app.conftest import Rows
@@ -41,10 +43,11 @@ def test_the_newest_version_is_the_last_of_the_history() -> None:
 def made_before_history(url: str) -> None:
     """A database of the first program: its tables, made at once, and no version."""
     with opened(url) as engine, engine.begin() as connection:
+        Base.metadata.drop_all(connection)
+        with Operations.context(MigrationContext.configure(connection)):
+            v0001_curation.upgrade()
         for statement in (
             "DROP TABLE alembic_version",
-            "DROP TABLE attempt",
-            "ALTER TABLE ingredient DROP COLUMN tried_at",
             "INSERT INTO fence VALUES ('curation', 7, 't')",
             "INSERT INTO label VALUES (100, 'r', 'en', 'p', 'anna', 'garlic', '2026')",
         ):

@@ -99,7 +99,8 @@ def seconds(duration: str) -> float:
 
 
 def _plain(value: object) -> str:
-    text = str(value).replace("$$", "\0")
+    """Resolve what Compose would, as if nothing were set: `$$` and `${NAME:-default}`."""
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)).replace("$$", "\0")
     if "$" in text:
         raise ValueError(f"a variable that Compose would fill in: {value}")
     return text.replace("\0", "$")

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from celery.states import UNREADY_STATES
@@ -54,19 +55,29 @@ def outcome_of(store: Redis, task_id: str) -> dict[str, Any]:
     return stored()
 
 
+def call(stack: Stack, job: str) -> dict[str, Any]:
+    """Run a job now; how it ended."""
+    code, task_id = stack.containers["worker"].exec_run(f"celery -A tasks call {job}")
+    assert code == 0, task_id
+    with Redis(port=stack.port("valkey", 6379), decode_responses=True) as store:
+        return outcome_of(store, task_id.decode().strip())
+
+
 def test_every_service_gets_healthy_does_its_part_and_stops_in_order(stack: Stack) -> None:
     # Without beat for now: at a quarter of an hour it would send the same job.
     stack.start("worker")
-    code, task_id = stack.containers["worker"].exec_run("celery -A tasks call curation")
-    assert code == 0, task_id
+    outcome = call(stack, "curation")
+    assert outcome["status"] == "SUCCESS", stack.containers["worker"].logs().decode()
+    assert outcome["result"]["worked"] > 0
     with Redis(port=stack.port("valkey", 6379), decode_responses=True) as store:
-        outcome = outcome_of(store, task_id.decode().strip())
-        assert outcome["status"] == "SUCCESS", stack.containers["worker"].logs().decode()
-        assert outcome["result"]["worked"] > 0
         assert store.exists("cron:{curation}") == 0
     stack.start()
+    announced = call(stack, "sitemap")
+    assert announced["status"] == "SUCCESS", announced
+    assert announced["result"]["urls"] > 10
     # uvicorn shuts down in order, and then ends by the very signal that asked for it.
-    assert stack.stop() == {**dict.fromkeys(services(), 0), "web": 128 + signal.SIGTERM}
+    ended = dict.fromkeys(("web", "receiver"), 128 + signal.SIGTERM)
+    assert stack.stop() == dict.fromkeys(services(), 0) | ended
     assert "Application shutdown complete" in stack.containers["web"].logs().decode()
     assert "Warm shutdown" in stack.containers["worker"].logs().decode()
 
@@ -80,7 +91,7 @@ def test_what_valkey_holds_is_still_there_after_a_restart(stack: Stack) -> None:
         assert store.get("kept") == "yes"
 
 
-@pytest.mark.parametrize("name", ["worker", "beat", "flower", "web"])
+@pytest.mark.parametrize("name", ["worker", "beat", "flower", "web", "receiver"])
 def test_a_health_check_notices_a_service_that_hangs(stack: Stack, name: str) -> None:
     stack.start(name)
     stack.containers[name].kill("SIGSTOP")
@@ -138,6 +149,13 @@ def test_ports_are_open_to_this_machine_only(service: Service) -> None:
 def test_the_application_knows_every_variable_it_is_given(service: Service) -> None:
     given = {name for name in service.settings["environment"] if not name.startswith("FLOWER_")}
     assert given <= {name.upper() for name in Settings.model_fields}
+
+
+@pytest.mark.parametrize(
+    "service", [service for service in SERVICES if "build" in service.settings], ids=named
+)
+def test_nothing_is_announced_outside_unless_somebody_says_so(service: Service) -> None:
+    assert urlsplit(service.environment["INDEXNOW_ENDPOINT"]).hostname in services()
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=named)

@@ -5,19 +5,15 @@ import re
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from tests.nodes.missing import missing
 from tests.nodes.ports import free_port
 from tests.nodes.waiting import wait_until
 from tests.support.site import Site
 from tests.support.workers import Process
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 class Flower:
@@ -70,15 +66,8 @@ def flower(start_process: Callable[..., Process], site: Site) -> Flower:
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
+def page(browser: Browser) -> Iterator[Page]:
     """A page in Chromium, 1280 pixels wide."""
-    if not CHROMIUM.exists():
-        missing(f"no {CHROMIUM}")
-    quiet = ["background-networking", "component-update", "sync", "gpu"]
-    arguments = ["--no-sandbox", "--no-first-run", *(f"--disable-{what}" for what in quiet)]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        try:
-            yield browser.new_page(viewport={"width": 1280, "height": 720})
-        finally:
-            browser.close()
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    yield page
+    page.close()

@@ -18,17 +18,20 @@ def text(*things: object) -> str:
 
 
 def test_the_counts_of_a_run_are_shown_and_nothing_else_of_it() -> None:
-    outcome = {"state": "SUCCESS", "result": {"worked": 3, "backlog": 0, "done": True, "model": "offline"}}
-    assert text(overview.what_was_curated(outcome)) == "curated just now: 3 worked, 0 backlog\n"
+    result = {"worked": 3, "backlog": 0, "done": True, "model": "offline"}
+    outcome = {"job": "curation", "state": "SUCCESS", "result": result}
+    assert text(overview.how_it_ended(outcome)) == "curation just now: 3 worked, 0 backlog\n"
 
 
 def test_a_run_that_takes_long_is_not_called_a_failure() -> None:
-    shown = text(overview.what_was_curated({"state": "STARTED", "result": None}))
+    shown = text(overview.how_it_ended({"job": "curation", "state": "STARTED", "result": None}))
     assert "not finished (STARTED); it goes on" in shown
 
 
 def test_a_failed_run_says_why() -> None:
-    shown = text(overview.what_was_curated({"state": "FAILURE", "result": "ValueError: [no] model"}))
+    shown = text(
+        overview.how_it_ended({"job": "curation", "state": "FAILURE", "result": "ValueError: [no] model"})
+    )
     assert "ended as FAILURE: ValueError: [no] model" in shown
 
 
@@ -37,7 +40,7 @@ def test_a_folder_that_is_just_being_used_needs_no_details() -> None:
 
 
 def test_the_command_for_the_lease_can_be_pasted_as_it_stands(redis_url: str) -> None:
-    places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", "", Path(".dev"))
+    places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", "", "", Path(".dev"))
     shown = text(*overview.where_to_look(repr(redis_url), places))
     command = re.search(r"the lease +(.*)", shown)
     assert command
@@ -49,7 +52,7 @@ def test_the_command_for_the_lease_can_be_pasted_as_it_stands(redis_url: str) ->
 
 def test_the_web_apps_own_secret_is_shown_and_a_given_one_is_not() -> None:
     def shown(secret: str) -> str:
-        places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", secret, Path(".dev"))
+        places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", "", secret, Path(".dev"))
         return text(*overview.where_to_look("''", places))
 
     assert "http://127.0.0.1:8080/  any user, password: made-for-this-machine" in shown(
@@ -63,3 +66,21 @@ def test_the_few_answers_shown_are_not_all_alike() -> None:
     shown = text(overview.some_answers([*many, {"ingredient": "wheat", "state": "avoid"}]))
     assert "31 answers so far" in shown
     assert re.search(r"wheat +avoid", shown)
+
+
+def test_the_word_of_an_answer_is_whole_in_a_narrow_terminal() -> None:
+    console = Console(file=io.StringIO(), width=60)
+    reason = "gluten unknown; FODMAP unknown; lactose depends on the product"
+    answer = {"ingredient": "a long name of an ingredient", "state": "no trigger known", "reason": reason}
+    console.print(overview.some_answers([answer]))
+    assert isinstance(console.file, io.StringIO)
+    assert "no trigger known" in console.file.getvalue()
+
+
+def test_a_receiver_elsewhere_has_no_place_here() -> None:
+    def shown(receiver: str) -> str:
+        places = overview.Places("http://127.0.0.1:5555", "http://127.0.0.1:8080", receiver, "", Path())
+        return text(*overview.where_to_look("''", places))
+
+    assert "http://127.0.0.1:8090/" in shown("http://127.0.0.1:8090")
+    assert "announced" not in shown("")

@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from tasks.running import embedded
+from tasks.up import Plan, _services
 from tests.nodes.missing import missing
 from tests.nodes.waiting import wait_until
 from tests.run.terminal import CTRL_C, Terminal
@@ -94,6 +95,22 @@ def flower_tasks(terminal: Terminal) -> list[dict[str, object]]:
         return list(json.load(answer)["data"])
 
 
+def get(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=5) as answer:  # noqa: S310 - http, ours
+        return str(answer.read().decode())
+
+
+def assert_announced_is_what_is_new(terminal: Terminal) -> None:
+    """Answers, sitemap and announcements agree, and each announced address has its page."""
+    site = terminal.expect(r"the answers +(http://\S+)/answers")[1]
+    announced = json.loads(get(terminal.expect(r"announced +(http://\S+)")[1]))["announced"]
+    urls = {each["url"] for each in announced}
+    in_sitemap = set(re.findall(r"<loc>(.*?)</loc>", get(f"{site}/sitemap.xml")))
+    assert urls == in_sitemap - {f"{site}/answers"}
+    assert len(urls) > 10
+    assert "Not medical advice" in get(urls.pop())
+
+
 def status_page(address: str, password: str) -> str:
     login = base64.b64encode(f"anybody:{password}".encode()).decode()
     request = urllib.request.Request(address, headers={"Authorization": f"Basic {login}"})  # noqa: S310
@@ -104,12 +121,14 @@ def status_page(address: str, password: str) -> str:
 def test_up_curates_and_shows_it_a_second_up_is_refused_and_ctrl_c_stops_all(up: Start, data: Path) -> None:
     first = up()
     first.expect(READY)
-    assert "curated just now: " in first.screen
+    assert "curation just now: " in first.screen
     assert "answers so far" in first.screen
+    assert_announced_is_what_is_new(first)
     wait_until(lambda: ("curation", "SUCCESS") in {(t["name"], t["state"]) for t in flower_tasks(first)})
 
     address, password = first.expect(r"status page +(http://\S+)  any user, password: (\S+)").groups()
     assert "curation" in status_page(address, password)
+    assert '<a href="/answers">' in status_page(address, password)
     assert (data / "cron-secret").stat().st_mode & 0o777 == 0o600
 
     second = up()
@@ -123,6 +142,22 @@ def test_up_curates_and_shows_it_a_second_up_is_refused_and_ctrl_c_stops_all(up:
     assert first.ends() == 130
     assert "stopped; the data stays in" in first.screen
     assert working_on(data) == []
+
+
+def test_announcements_go_where_the_environment_says_and_no_receiver_is_started_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def plan(receiver_port: int | None) -> Plan:
+        return Plan(tmp_path, "", 1, 2, receiver_port, "", 1)
+
+    assert plan(3).env == {
+        "SITE_URL": "http://127.0.0.1:2",
+        "INDEXNOW_ENDPOINT": "http://127.0.0.1:3/indexnow",
+    }
+    assert "receiver" in {service.name for service in _services(plan(3))}
+    monkeypatch.setenv("SITE_URL", "https://food.example")
+    assert plan(None).env == {"SITE_URL": "https://food.example"}
+    assert "receiver" not in {service.name for service in _services(plan(None))}
 
 
 def test_fresh_without_a_terminal_needs_a_yes(data: Path) -> None:
@@ -169,8 +204,8 @@ def test_a_killed_up_leaves_nothing_behind(up: Start, data: Path) -> None:
 def test_a_given_server_is_used_and_left_running(up: Start, data: Path, redis_url: str) -> None:
     terminal = up(REDIS_URL=redis_url)
     terminal.expect(READY)
-    assert "curated just now: " in terminal.screen
-    assert set(pids(data)) == {"up", "worker", "beat", "flower", "web"}
+    assert "curation just now: " in terminal.screen
+    assert set(pids(data)) == {"up", "worker", "beat", "flower", "web", "receiver"}
     terminal.process.terminate()
     assert terminal.ends() == 128 + signal.SIGTERM
     assert working_on(data) == []

@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -62,6 +64,15 @@ class Postgres:
         with psycopg.connect(self._address("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
         return self._address(name)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let nobody in meanwhile, and nobody know."""
+        self._session.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._session.send(signal.SIGCONT)
 
     def close(self) -> None:
         """End it, and remove its files."""

@@ -9,35 +9,20 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.nodes.missing import missing
 from tests.nodes.recipes import redis_server
 from tests.nodes.sessions import Reaper
+from tests.support.browser import AXE
 from tests.support.servers import Server
 from tests.web.incident import SKIPS, write_healthy_job, write_incident
 from tests.web.past import Past
 from tests.web.server import SECRET, Web
 
-CHROMIUM = Path("/usr/bin/chromium")
-OPTIONS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run"),
-)
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
 
 #: A live page looks every 5 s.
 LIVE_MS = 12_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        missing("Chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -246,9 +231,7 @@ def test_nothing_is_in_the_way_of_assistive_technology(
     page = open_page(incident, path, color_scheme=scheme)
     for details in page.locator("summary").all():
         details.click()
-    found = Axe().run(
-        page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
-    )
+    found = Axe().run(page, options=AXE)
     assert found.violations_count == 0, found.generate_report()
 
 

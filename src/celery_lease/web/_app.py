@@ -30,6 +30,8 @@ from celery_lease.web._problems import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from celery import Celery
 
 _REQUESTS_A_MINUTE = 60
@@ -41,6 +43,7 @@ def create_app(
     secret: str | None = None,
     previous_secret: str | None = None,
     flower_url: str | None = None,
+    links: Mapping[str, str] | None = None,
     requests_a_minute: int = _REQUESTS_A_MINUTE,
 ) -> FastAPI:
     """Make the web app of a Celery app.
@@ -50,6 +53,7 @@ def create_app(
         secret: for everything but `/healthz`; None = the environment's `CRON_SECRET`.
         previous_secret: valid beside it during a rotation; None = `CRON_SECRET_PREVIOUS`.
         flower_url: where to find Flower, for links; None = `FLOWER_URL`; "" = nowhere.
+        links: more places to go to from the status page, text → address.
         requests_a_minute: triggers, and refused logins, that one client may make.
 
     Raises:
@@ -60,7 +64,7 @@ def create_app(
     settings = store_of(app).settings
     access = Access(_given(secret, "CRON_SECRET"), _given(previous_secret, "CRON_SECRET_PREVIOUS"))
     flower = _given(flower_url, "FLOWER_URL").rstrip("/")
-    desk = Desk(app, access, Limiter(settings, requests_a_minute), flower)
+    desk = Desk(app, access, Limiter(settings, requests_a_minute), flower, dict(links or {}))
     web = FastAPI(title="celery-lease", openapi_url=None, docs_url=None, redoc_url=None)
     web.state.desk, web.state.health = desk, Health(desk)
     web.include_router(_api.router)

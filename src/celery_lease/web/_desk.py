@@ -50,12 +50,14 @@ class Desk:
         access: the secrets.
         limiter: of requests.
         flower: Flower's address without a slash at its end; "" when there is none.
+        links: more places to go to, text → address.
     """
 
     app: Celery
     access: Access
     limiter: Limiter
     flower: str = ""
+    links: dict[str, str] = field(default_factory=dict)
     _store: Threads = field(default_factory=lambda: Threads("lease store", _THREADS))
     _views: Threads = field(default_factory=lambda: Threads("lease store", _THREADS))
     _health: Threads = field(default_factory=lambda: Threads("lease store", 4))

@@ -86,7 +86,7 @@ async def status(request: Request, *, fragment: Fragment = False) -> HTMLRespons
     findings = await _findings(request)
     board = await _read(desk, lambda ledger: read_board(desk.app, ledger, findings))
     template = "board.html" if fragment else "status.html"
-    return _html(template, board=board, now=board.now, flower=desk.flower)
+    return _html(template, desk, board=board, now=board.now)
 
 
 @router.get("/jobs/{name:path}")
@@ -104,7 +104,7 @@ async def job(
     if page is None:
         raise Problem("unknown_job", f"no job {name!r} is scheduled or ever left a trace", job=name)
     template = "history.html" if fragment else "job.html"
-    return _html(template, page=page, row=page.row, now=page.now, limit=limit, most=_MANY, flower=desk.flower)
+    return _html(template, desk, page=page, row=page.row, now=page.now, limit=limit, most=_MANY)
 
 
 @router.get("/static/{name}")
@@ -129,5 +129,6 @@ async def _read(desk: Desk, view: Callable[[Any], Any]) -> Any:
         raise unavailable("lock_unavailable", str(error)) from error
 
 
-def _html(template: str, **context: Any) -> HTMLResponse:
-    return HTMLResponse(_jinja.get_template(template).render(**context, made=datetime.now(UTC)))
+def _html(template: str, desk: Desk, **context: Any) -> HTMLResponse:
+    places = {"flower": desk.flower, "links": desk.links}
+    return HTMLResponse(_jinja.get_template(template).render(**context, **places, made=datetime.now(UTC)))
