@@ -9,6 +9,7 @@ from celery.schedules import crontab
 MINUTE_SECONDS = 60
 QUARTER_OF_AN_HOUR_SECONDS = 900
 HOUR_SECONDS = 3600
+DAY_SECONDS = 24 * HOUR_SECONDS
 
 beat_schedule = {
     "curation": {
@@ -21,6 +22,12 @@ beat_schedule = {
         "task": "sitemap",
         "schedule": crontab(minute="7"),
         "options": {"expires": HOUR_SECONDS},
+    },
+    # Every day, though a month is over but once: a day on which nothing ran costs a day, and not a month.
+    "rewards": {
+        "task": "rewards",
+        "schedule": crontab(hour="3", minute="22"),
+        "options": {"expires": DAY_SECONDS},
     },
     "watchdog": {
         "task": "watchdog",

@@ -13,6 +13,7 @@ from rich.text import Text
 from tasks.console import the_store
 from tasks.labels import Label, Refused, read, shipped
 from tasks.reviewing import review
+from tasks.stating import statement
 from tasks.store import Curated, Store
 from tasks.up import up
 
@@ -32,6 +33,7 @@ def main() -> None:
 
 main.add_command(up)
 main.add_command(review)
+main.add_command(statement)
 
 
 class Loaded(NamedTuple):

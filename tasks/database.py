@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.pool import NullPool, Pool
 
 #: The version of the tables, as the newest file in `migrations/versions` names it.
-NEWEST = "0003"
+NEWEST = "0004"
 
 _VERSION_TABLE = "alembic_version"
 

@@ -155,6 +155,14 @@ def _extra_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _currency(code: str) -> str:
+    # Reads a table of all currencies, for those few who set another one.
+    from tasks.currency import exponent  # noqa: PLC0415
+
+    exponent(code)
+    return code
+
+
 def _urls(value: Any) -> Any:
     urls = value.split() if isinstance(value, str) else value
     if not all(re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", url) for url in urls):
@@ -195,7 +203,7 @@ class Settings(BaseSettings):
     indexnow_endpoint: Annotated[str, AfterValidator(_web_url)] = ""
     indexnow_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,128}$")] = _INDEXNOW_KEY
     rewards_pool: Annotated[int, Field(ge=0, le=10**15)] = 100_000
-    rewards_currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "EUR"
+    rewards_currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$"), AfterValidator(_currency)] = "EUR"
     alert_urls: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_urls)] = ()
     cron_secret: SecretStr = SecretStr("")
     cron_secret_previous: SecretStr = SecretStr("")

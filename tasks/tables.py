@@ -5,7 +5,7 @@ Times are ISO 8601 in UTC, as text: they sort, and mean the same in every databa
 
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
@@ -176,3 +176,74 @@ class FenceRow(Base):
     resource: Mapped[str] = mapped_column(String(200), primary_key=True)
     fence: Mapped[int] = mapped_column(BigInteger)
     token: Mapped[str] = mapped_column(String(200))
+
+
+# --- rewards: what is settled is never changed, the database refuses it -------------------------------------
+
+
+class SettlementRow(Base):
+    """A settled month. Amounts are minor units of its currency."""
+
+    __tablename__ = "settlement"
+
+    period: Mapped[str] = mapped_column(String(7), primary_key=True)
+    pool: Mapped[int] = mapped_column(BigInteger)
+    carried: Mapped[int] = mapped_column(BigInteger)
+    currency: Mapped[str] = mapped_column(String(3))
+    input_hash: Mapped[str] = mapped_column(String(64))
+    fence: Mapped[int] = mapped_column(BigInteger)
+    settled_at: Mapped[str] = mapped_column(String(32))
+
+
+class CountedAnswerRow(Base):
+    """An answer that a settled month counts; the key says that no other one does."""
+
+    __tablename__ = "counted_answer"
+
+    ingredient_id: Mapped[int] = mapped_column(ForeignKey("answer.ingredient_id"), primary_key=True)
+    period: Mapped[str] = mapped_column(ForeignKey("settlement.period"), index=True)
+    answered_in: Mapped[str] = mapped_column(String(7))
+    contributor: Mapped[str] = mapped_column(String(200))
+
+
+class PayoutRow(Base):
+    """What a contributor gets for a month, and by which weight."""
+
+    __tablename__ = "payout"
+
+    period: Mapped[str] = mapped_column(ForeignKey("settlement.period"), primary_key=True)
+    contributor: Mapped[str] = mapped_column(String(200), primary_key=True)
+    weight: Mapped[int] = mapped_column(BigInteger)
+    amount: Mapped[int] = mapped_column(BigInteger)
+
+
+class LedgerEntryRow(Base):
+    """A line of the ledger. The lines of one transaction sum to zero; balances are sums over lines."""
+
+    __tablename__ = "ledger_entry"
+    __table_args__ = (
+        UniqueConstraint("txn", "account", name="ledger_entry_once"),
+        Index("ledger_entry_account", "account"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    txn: Mapped[str] = mapped_column(String(50))
+    account: Mapped[str] = mapped_column(String(220))
+    amount: Mapped[int] = mapped_column(BigInteger)
+    currency: Mapped[str] = mapped_column(String(3))
+
+
+class PayoutOutboxRow(Base):
+    """A payout for whoever sends the money; the key makes sending it twice one payment."""
+
+    __tablename__ = "payout_outbox"
+    __table_args__ = (
+        ForeignKeyConstraint(["period", "contributor"], ["payout.period", "payout.contributor"]),
+    )
+
+    key: Mapped[str] = mapped_column(String(210), primary_key=True)
+    period: Mapped[str] = mapped_column(String(7))
+    contributor: Mapped[str] = mapped_column(String(200))
+    amount: Mapped[int] = mapped_column(BigInteger)
+    currency: Mapped[str] = mapped_column(String(3))
+    created_at: Mapped[str] = mapped_column(String(32))

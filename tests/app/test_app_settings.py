@@ -104,6 +104,8 @@ def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("REWARDS_POOL", "10.50", "set whole minor units"),
         ("REWARDS_POOL", "-1", "set whole minor units"),
         ("REWARDS_CURRENCY", "euro", "set three capital letters of ISO 4217"),
+        ("REWARDS_CURRENCY", "EUX", "ISO 4217 has no currency EUX; set three capital letters"),
+        ("REWARDS_CURRENCY", "XAU", "ISO 4217 has no minor unit of XAU"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(
@@ -173,7 +175,7 @@ def test_the_configuration_is_json_late_and_bounded() -> None:
 def test_every_scheduled_task_exists_and_expires_with_its_slot() -> None:
     app.loader.import_default_modules()
     schedule = app.conf.beat_schedule
-    assert set(schedule) == {"curation", "sitemap", "watchdog"}
+    assert set(schedule) == {"curation", "sitemap", "rewards", "watchdog"}
     assert schedule["curation"]["schedule"] == crontab(minute="*/15")
     assert schedule["curation"]["options"] == {"expires": 900}
     assert {entry["task"] for entry in schedule.values()} <= set(app.tasks)
