@@ -324,7 +324,7 @@ def hold(name: str, *, app: Celery | None = None, on_lost: OnLost = "continue") 
     """
     check_on_lost(on_lost, f"hold({name!r})")
     run = Run(store_of(app or current_app), name, {"worker": "hold"}, on_lost=on_lost)
-    before = None
+    before, outcome = None, ""
     try:
         try:
             lease = run.open()
@@ -333,23 +333,19 @@ def hold(name: str, *, app: Celery | None = None, on_lost: OnLost = "continue") 
             raise
         before = current.set(lease)
         yield lease
+        outcome = "ran"
+        run.close(outcome)
     except BaseException as error:
-        _close_for_sure(run, _outcome(error), error)
+        # Struck after the body, by Ctrl-C or a limit: how that ended stands, and it is closed once more.
+        try:
+            run.close(outcome or _outcome(error), error=None if outcome else error)
+        except BaseException:
+            run.close(outcome or _outcome(error), error=None if outcome else error)
+            raise
         raise
-    else:
-        _close_for_sure(run, "ran")
     finally:
         if before is not None:
             current.reset(before)
-
-
-def _close_for_sure(run: Run, outcome: str, error: BaseException | None = None) -> None:
-    try:
-        run.close(outcome, error=error)
-    except BaseException:
-        # Ctrl-C, or a limit, inside the release: how the body ended stands, and so does the release.
-        run.close(outcome, error=error)
-        raise
 
 
 def utc_now() -> str:

@@ -1,6 +1,7 @@
 """The receiver of IndexNow on this machine, as strict as the published protocol."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -183,7 +184,14 @@ def test_it_is_started_like_any_web_app(
     start_process: Callable[..., Process], site: WebServer, tmp_path: Any
 ) -> None:
     port = free_port()
-    command = ["python", "-m", "uvicorn", "tasks.receiver:receiver", "--host=127.0.0.1", f"--port={port}"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "tasks.receiver:receiver",
+        "--host=127.0.0.1",
+        f"--port={port}",
+    ]
     process = start_process(*command, SITE_URL=site.url, TASKS_DATA=str(tmp_path / "data"))
     process.wait_for("startup complete")
     address = f"http://127.0.0.1:{port}"

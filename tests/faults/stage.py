@@ -125,9 +125,14 @@ class Stage:
         [event] = self.of("entered", task_id=result.id)
         return event
 
-    def death_of(self, fence: int) -> float:
-        """When a run that was killed said its last word."""
-        return max(event.until for kind in ("sample", "wrote") for event in self.of(kind, fence=fence))
+    def delay_of(self, trigger: AsyncResult[Any], dead: int) -> float:
+        """How long a trigger waited for its body after the death of the run with the fence `dead`.
+
+        Many deaths take their time, and nobody looks before the trigger does: the grace counts from there.
+        """
+        last_words = max(event.until for kind in ("sample", "wrote") for event in self.of(kind, fence=dead))
+        [sent] = self.of("sent", task_id=trigger.id)
+        return self.body_of(trigger).at - max(last_words, sent.at)
 
     def send_until_entered(
         self, name: str, work_seconds: float = 60, gate: str = "", *, queue: str, seconds: float

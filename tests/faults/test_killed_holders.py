@@ -36,10 +36,7 @@ def assert_all_run_again(stage: Stage, pids: list[int], outcome: str = "abandone
     for _ in NAMES:
         stage.entered("again")
     for name, trigger in zip(NAMES, triggers, strict=True):
-        [sent] = stage.of("sent", task_id=trigger.id)
-        # Many deaths take their time; the grace is counted from the first look after one.
-        began = max(stage.death_of(dead[name]), sent.at)
-        assert stage.body_of(trigger).at - began < RUNS_AGAIN_SECONDS
+        assert stage.delay_of(trigger, dead[name]) < RUNS_AGAIN_SECONDS
     stage.open("again")
     for trigger in triggers:
         assert trigger.get(timeout=10) > min(dead.values())

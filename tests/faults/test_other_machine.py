@@ -69,8 +69,7 @@ def test_a_killed_worker_there_delays_its_jobs_by_the_grace_only(
     for _ in NAMES:
         stage.entered("again")
     for before, after in zip(dead, triggers, strict=True):
-        death = stage.death_of(stage.body_of(before).fence)
-        assert stage.body_of(after).at - death < RUNS_AGAIN_SECONDS
+        assert stage.delay_of(after, stage.body_of(before).fence) < RUNS_AGAIN_SECONDS
     stage.open("again")
     for trigger in triggers:
         trigger.get(timeout=10)

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 LEASE_SECONDS = 10
 FAULT_SECONDS = 2
+ENDS_SECONDS = 20
 
 Fault = Callable[[Stage], contextlib.AbstractContextManager[None]]
 
@@ -115,6 +116,8 @@ def befall(stage: Stage, fault: Fault) -> tuple[str, str, int]:
     for kind in ("renewed", "sample", "wrote"):  # it has heard from the store, and acts upon that
         wait_until(partial(stage.happened_after, healed, kind, fence), LEASE_SECONDS)
         healed = time.monotonic()
+    # It may still be asking a store that was silent; the lease is not to be free before it was told.
+    wait_until(trigger.ready, ENDS_SECONDS)
     stage.open("job")
     job_ended, trigger_ended = ends(holder, trigger)
     stage.run_once_more("job", queue="queue")

@@ -149,6 +149,69 @@ def test_wherever_a_limit_strikes_a_held_lease_is_free_at_once(redis_url: str, s
     assert slowest < 0.5
 
 
+#: Python looks for signals where a function begins, where one written in C has returned, and where a
+#: generator is resumed. The last is left out: what a profiler raises there kills it without its handlers.
+EVERYWHERE = """
+    import inspect
+
+    def struck_at(number, action):
+        left = number
+
+        def look(frame, event, _arg):
+            nonlocal left
+            code = frame.f_code
+            place = event == "c_return" or event == "call" and not code.co_flags & inspect.CO_GENERATOR
+            if place and ("celery_lease" in code.co_filename or "contextlib" in code.co_filename):
+                left -= 1
+                if left == 0:
+                    sys.setprofile(None)
+                    raise SoftTimeLimitExceeded
+
+        sys.setprofile(look)
+        try:
+            action()
+        except BaseException:
+            pass
+        finally:
+            sys.setprofile(None)
+        return left <= 0
+
+    def kept_after(action):
+        number, kept = 1, []
+        while struck_at(number, action):
+            began = time.monotonic()
+            wait_until(lambda: is_free() or time.monotonic() - began > 0.5)
+            if not is_free():
+                kept.append(number)
+                client.delete("cron:{job}")
+            number += 1
+        return number, kept
+"""
+
+
+def test_struck_at_each_place_where_a_signal_can_strike_a_held_lease_is_free_at_once(redis_url: str) -> None:
+    ends = answer_of(
+        """
+        def take():
+            with hold("job", app=app):
+                sum(range(1000))
+        def fail():
+            with hold("job", app=app):
+                raise ValueError
+        @app.task(name="job", base=LeasedTask, shared=False, lazy=False)
+        def job():
+            sum(range(1000))
+        print(json.dumps([kept_after(take), kept_after(fail), kept_after(job.apply)]))
+        """,
+        redis_url,
+        "0",
+        setup=SETUP + EVERYWHERE,
+    )
+    for places, kept in ends:
+        assert places > 100
+        assert kept == []
+
+
 def test_wherever_a_limit_strikes_a_tasks_lease_is_free_at_once(redis_url: str, seed: str) -> None:
     slowest, ends, ran = answer_of(
         """
