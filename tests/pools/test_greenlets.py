@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from celery.exceptions import TimeLimitExceeded
 
+from celery_lease import SKIPPED
 from tests.nodes.missing import needs_package
 from tests.nodes.waiting import wait_until
 from tests.support.proxy import Proxy
@@ -68,3 +69,13 @@ def test_a_body_that_never_lets_go_of_the_thread_loses_its_lease_and_says_so(sit
     worker.wait_for("burn: lease lost")
     assert ends(second) == ["SUCCESS"]
     assert site.outcomes("burn")[-2:] == ["lost", "ran"]
+
+
+def test_a_start_does_not_keep_the_other_runs_of_its_thread_waiting(site: Site, pool: str) -> None:
+    site.start_worker("-P", pool, concurrency=10)
+    first = site.occupy()
+    began = time.monotonic()
+    assert ends(*[site.send("barrier") for _ in range(3)]) == [SKIPPED] * 3
+    assert time.monotonic() - began < 0.5
+    site.open()
+    assert ends(first) == ["SUCCESS"]

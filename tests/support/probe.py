@@ -201,15 +201,6 @@ def forks(seconds: float = 0) -> bool:
     return current_lease().check()
 
 
-@leased_task(name="leaves_child", lease="barrier")
-def leaves_child() -> None:
-    """Under the lease of `barrier`, and with a child that outlives this process."""
-    if not os.fork():
-        time.sleep(60)
-        os._exit(0)
-    barrier.run()
-
-
 @leased_task(name="deaf")
 def deaf(seconds: float) -> None:
     """Sleep and do not hear SIGTERM."""

@@ -145,3 +145,17 @@ def test_a_killed_worker_is_noticed_whichever_way_it_reached_the_server(
         site.entered(seconds=round(GRACE_SECONDS) + 3)
         assert site.outcomes("barrier") == ["abandoned"]
     assert time.monotonic() - began < GRACE_SECONDS + 3
+
+
+def test_without_an_address_of_their_own_the_leases_live_in_the_result_backend(
+    place: Place, redis_url: str, start_site: Callable[..., Site]
+) -> None:
+    way = "Celery's unix socket"
+    url = place.settings(ADDRESSES[way])["lease_url"]
+    site = start_site(redis_url, backend=url, looking=place.client(way))
+    del site.environment["PROBE_LEASE_URL"]
+    site.start_worker()
+    first = site.occupy()
+    assert site.held("barrier")["task_id"] == first.id
+    site.open()
+    assert first.get(timeout=10) == "opened"

@@ -1,5 +1,7 @@
 """A skipped member ends its group, chain or chord; nothing waits for ever."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -104,3 +106,20 @@ def test_a_success_callback_is_not_called_for_a_skip(held: Held) -> None:
     assert ends(skip) == [SKIPPED]
     assert held.was_sent(skip)
     assert not held.was_sent(AsyncResult("callback", app=held.site.app))
+
+
+def test_in_a_database_a_skipped_member_ends_its_group_chain_or_chord_too(
+    start_site: Callable[..., Site], redis_url: str, tmp_path: Path
+) -> None:
+    database = start_site(redis_url, backend=f"db+sqlite:///{tmp_path}/results.sqlite", leases=redis_url)
+    database.start_worker()
+    database.occupy()
+    app, skip, plain = database.app, database.signature("barrier"), database.signature("plain")
+    tail = chain(skip, plain, app=app).apply_async()
+    members: Any = group(plain, skip, app=app).apply_async()
+    body: Any = chord([plain, skip], plain, app=app).apply_async()
+    assert ends(tail, *members, seconds=5) == [SKIPPED, "SUCCESS", SKIPPED]
+    assert members.ready()
+    # Without counters in the backend, a chord looks at its members once a second.
+    with pytest.raises((ChordError, Skipped)):
+        body.get(timeout=10)
