@@ -29,10 +29,10 @@ help: ## this list
 run: $(VENV)/run ## start everything on this machine and curate at once (stop: Ctrl-C)
 	@exec $(BIN)/python -m tasks up $(UP)
 
-test: $(VENV)/dev ## all tests, on two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST)
+test: $(VENV)/dev ## all tests, on three processes: many of them wait
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST)
 
-soak: $(VENV)/dev ## the fault tests at full length, half an hour: 50 leases lost at once, ten minutes of random faults
+soak: $(VENV)/dev ## the fault tests at full length, 20 minutes: 50 leases lost at once, ten minutes of random faults
 	FAULT_LEASES=50 FAULT_SECONDS=600 $(BIN)/python -m pytest tests/faults -o timeout=900 $(PYTEST)
 
 lint: $(VENV)/dev ## style, formatting and types

@@ -10,7 +10,6 @@ from typing import NamedTuple, Self
 #: How long after its end a month waits for what was answered in it and is written late.
 GRACE = timedelta(hours=24)
 
-# A clock that was never set stands in 1970. Nobody is to settle the months since then.
 _PERIOD = re.compile(r"(?P<year>20[0-9]{2})-(?P<month>0[1-9]|1[0-2])", re.ASCII)
 _MONTHS = 12
 

@@ -4,8 +4,8 @@ It stands where a search engine would, so that announcing can be watched from en
 world: `POST /indexnow` is as strict as the published protocol, `GET /` shows what was announced, newest
 first. What it knows is in memory, and gone when it ends.
 
-It receives for the site `SITE_URL` alone, and fetches the key file from there and from nowhere else: what a
-request names is never an address to call.
+It receives for the site `SITE_URL` alone, and fetches the key file from there and from nowhere else, whatever
+a request names.
 """
 
 import json
@@ -34,6 +34,9 @@ _MOST_BYTES = 25_000_000
 # What is kept for `GET /`.
 _MOST_KEPT = 50_000
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
+# What RFC 3986 allows in a URL without a fragment.
+_URL = re.compile(r"https?://(?:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", re.IGNORECASE)
+_MOST_PORT = 65_535
 _KEY_FILE_SECONDS = 5.0
 # The longest key, a byte order mark, and line ends.
 _MOST_KEY_BYTES = 140
@@ -163,7 +166,7 @@ def read(content_type: str, body: bytes) -> Announcement:
         raise Refused(400, "InvalidRequest", "Content-Type must be application/json; charset=utf-8")
     try:
         fields = json.loads(body.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(400, "InvalidRequest", f"the body is no JSON in UTF-8: {error}") from None
     if not isinstance(fields, dict):
         raise Refused(400, "InvalidRequest", "the body must be a JSON object")
@@ -194,16 +197,21 @@ def _urls(urls: Any) -> tuple[str, ...]:
         raise Refused(400, "InvalidRequest", "urlList must be a list of at least one URL")
     if len(urls) > MOST_URLS:
         raise Refused(422, "TooManyUrls", f"{len(urls)} URLs in one request, {MOST_URLS} are allowed")
+    if len(set(urls)) < len(urls):
+        raise Refused(400, "InvalidRequest", "urlList names a URL twice")
     return tuple(urls)
 
 
 def _absolute(text: str, field: str) -> httpx.URL:
+    said = f"{field}: {text!a}"
+    if not _URL.fullmatch(text):
+        raise Refused(400, "InvalidRequest", f"{said} is no absolute, percent-encoded URL")
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
-        raise Refused(400, "InvalidRequest", f"{field}: {text!r}: {error}") from None
-    if url.scheme not in ("http", "https") or not url.host or not text.isascii():
-        raise Refused(400, "InvalidRequest", f"{field}: {text!r} is no absolute, percent-encoded URL")
+        raise Refused(400, "InvalidRequest", f"{said}: {error}") from None
+    if not url.host or url.userinfo or (url.port or 0) > _MOST_PORT or ".." in url.path.split("/"):
+        raise Refused(400, "InvalidRequest", f"{said}: it needs a host, and no user, odd port or way up (..)")
     return url
 
 

@@ -17,7 +17,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return max(seconds, 0.0)
     try:
         at = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max((at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
 

@@ -86,8 +86,10 @@ def _backend_url(url: str) -> str:
 
 
 def _web_url(url: str) -> str:
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError("it must begin with http:// or https://")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it must begin with http:// or https:// and name a host")
+    _ = parts.port  # raises what is wrong with it
     return url
 
 
@@ -108,20 +110,16 @@ def _folder(path: Path) -> Path:
 
 
 def _model_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it must begin with http:// or https:// and name a host")
+    parts = urlsplit(_web_url(url))
     if parts.username or parts.query or parts.fragment:
         raise ValueError("it must be the address alone, up to /v1; a key goes into CURATION_MODEL_KEY")
-    _ = parts.port
     return url
 
 
 def _site_url(url: str) -> str:
     parts = urlsplit(_web_url(url))
-    if not parts.hostname or parts.username or parts.query or parts.fragment or parts.path.strip("/"):
+    if parts.username or parts.query or parts.fragment or parts.path.strip("/"):
         raise ValueError("it must be the root of a site: scheme and host, such as https://example.com")
-    _ = parts.port
     return url.rstrip("/")
 
 

@@ -100,7 +100,7 @@ class Settlement:
         late = Counter(
             (answer.answered_in, answer.contributor)
             for answer in self.answers
-            if answer.answered_in != self.period and answer.contributor not in _NOBODY
+            if answer.answered_in != self.period and _is_somebody(answer.contributor)
         )
         return [Adjustment(*key, late[key]) for key in sorted(late)]
 
@@ -154,4 +154,8 @@ def drafts(
 
 
 def _weights(answers: Iterable[Counted]) -> Mapping[str, int]:
-    return Counter(answer.contributor for answer in answers if answer.contributor not in _NOBODY)
+    return Counter(answer.contributor for answer in answers if _is_somebody(answer.contributor))
+
+
+def _is_somebody(contributor: str) -> bool:
+    return contributor.casefold() not in _NOBODY

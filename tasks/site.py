@@ -17,7 +17,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -44,6 +45,8 @@ _METHODS = ["GET", "HEAD"]
 _ON_A_PAGE = 50
 _MOST_CHARACTERS = 100
 _PATIENCE_SECONDS = 3.0
+# Whoever comes so soon after somebody who waited in vain does not wait as well: threads are few.
+_PAUSE_SECONDS = 1.0
 _RETRY_AFTER_SECONDS = 30
 # A page may be a minute old; a sitemap is asked for again each time, because a job compares what it says.
 _A_MINUTE = {"Cache-Control": "public, max-age=60"}
@@ -78,7 +81,7 @@ def router(given: Settings) -> APIRouter:
     """Return the site as a router; its paths are those above, from the root."""
     site = _Site(given)
     routes = APIRouter(route_class=_Route, include_in_schema=False)
-    endpoints: dict[str, Callable[..., Response]] = {
+    endpoints: dict[str, Callable[..., Response | Awaitable[Response]]] = {
         "/answers": site.answers,
         "/answers/{address}": site.answer,
         "/sitemap.xml": site.sitemap,
@@ -93,16 +96,20 @@ def router(given: Settings) -> APIRouter:
 
 
 class _Site:
-    """The endpoints. FastAPI gives each request a thread: a database may take its time."""
+    """The endpoints. FastAPI gives each of those a thread that ask the database: it may take its time."""
 
     def __init__(self, given: Settings) -> None:
         self._engine = reader(given.database_url, patience_seconds=_PATIENCE_SECONDS)
         self._is_checked = False
+        self._ask_again_at = 0.0
         self._url = given.site_url
         self._key = given.indexnow_key
 
     @contextmanager
     def _store(self) -> Iterator[Store]:
+        began = time.monotonic()
+        if began < self._ask_again_at:
+            raise DatabaseError("the database did not answer a moment ago")
         try:
             if not self._is_checked:
                 must_be_up_to_date(self._engine)
@@ -110,6 +117,8 @@ class _Site:
             yield Store(self._engine)
         except DBAPIError:
             self._is_checked = False  # perhaps it is another database now
+            if time.monotonic() - began > _PAUSE_SECONDS:
+                self._ask_again_at = time.monotonic() + _PAUSE_SECONDS
             raise
 
     def answers(
@@ -198,17 +207,17 @@ class _Site:
         # Weak: the same for the file and for its gzip.
         return {"ETag": f'W/"{content}"', "Last-Modified": format_datetime(moment, usegmt=True)}
 
-    def robots(self) -> Response:
+    async def robots(self) -> Response:
         """Where the sitemap is, and what is for operators."""
         closed = "".join(f"Disallow: {path}\n" for path in ("/api/", "/jobs/", "/metrics"))
         text = f"User-agent: *\n{closed}\nSitemap: {self._url}/sitemap.xml\n"
         return PlainTextResponse(text, headers=_A_MINUTE)
 
-    def key(self) -> Response:
+    async def key(self) -> Response:
         """The key of IndexNow, and nothing else."""
         return PlainTextResponse(self._key, headers=_A_MINUTE)
 
-    def static(self, request: Request) -> Response:
+    async def static(self, request: Request) -> Response:
         """Style and icon of the pages, whose addresses change with their content."""
         media_type, content = STATIC[request.url.path]
         return Response(content, media_type=media_type, headers={"Cache-Control": "public, max-age=86400"})

@@ -27,6 +27,7 @@ logger = get_task_logger(__name__)
 
 # Together with the last answer that is waited for, these end before the limits, which only end what hangs.
 _READING_SECONDS = 4 * 60
+_KEY_FILE_SECONDS = 20
 _SENDING_SECONDS = 6 * 60
 _SOFT_LIMIT_SECONDS = 12 * 60
 _HARD_LIMIT_SECONDS = 13 * 60
@@ -125,7 +126,7 @@ def _send(inventory: Inventory, given: Settings, origin: Origin, lease: Lease) -
         return 0, f"the endpoint wants a pause until {until}"
     if not inventory.count(UrlState.DUE) and not inventory.count(UrlState.PROVISIONAL):
         return 0, ""
-    with Fetcher(origin, _READING_SECONDS, lease.check) as fetcher:
+    with Fetcher(origin, _KEY_FILE_SECONDS, lease.check) as fetcher:
         check_key_file(origin, given.indexnow_key, fetcher)
     with IndexNow(Endpoint(given.indexnow_endpoint, origin, given.indexnow_key)) as indexnow:
         sending = Sending(inventory, indexnow, lease, _SENDING_SECONDS)

@@ -166,8 +166,9 @@ def up(
         with claim(data) as instance:
             if fresh:
                 _forget_earlier_runs(data, sure=yes)
-            ports = _port(flower_port, FLOWER_PORT, "--flower-port"), _port(web_port, WEB_PORT, "--web-port")
-            receiver_port = None if os.environ.get("INDEXNOW_ENDPOINT") else embedded.free_port(RECEIVER_PORT)
+            ports = _ports(flower_port, web_port)
+            announces_elsewhere = bool(os.environ.get("INDEXNOW_ENDPOINT"))
+            receiver_port = None if announces_elsewhere else embedded.free_port(RECEIVER_PORT, ports)
             secret = "" if os.environ.get("CRON_SECRET") else secret_in(data)
             plan = Plan(data, os.environ.get("REDIS_URL", ""), *ports, receiver_port, secret, concurrency)
             sys.exit(_run(plan, instance, screen))
@@ -176,8 +177,15 @@ def up(
         sys.exit(BUSY_EXIT)
 
 
-def _port(wanted: int | None, preferred: int, option: str) -> int:
-    port = embedded.free_port(wanted or preferred)
+def _ports(flower: int | None, web: int | None) -> tuple[int, int]:
+    if flower and flower == web:
+        raise click.BadParameter("is that of --flower-port", param_hint="--web-port")
+    chosen = _port(flower, FLOWER_PORT, "--flower-port", besides=[web] if web else [])
+    return chosen, _port(web, WEB_PORT, "--web-port", besides=[chosen])
+
+
+def _port(wanted: int | None, preferred: int, option: str, besides: list[int]) -> int:
+    port = embedded.free_port(wanted or preferred, besides)
     if wanted and port != wanted:
         raise click.BadParameter(f"port {wanted} is in use", param_hint=option)
     return port

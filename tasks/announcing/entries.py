@@ -32,8 +32,14 @@ _MOST_OF_ONE = 1_000_000
 # A file of 50,000 entries with 20 tags each, twice over. Each tag costs about a microsecond.
 _MOST_TAGS = 2_000_000
 _MOST_DEPTH = 100
+# Of tags and attributes. Expat keeps each name that it has seen.
+_MOST_NAMES = 1_000
 # What a date may have. Whatever is longer is a fingerprint by its hash.
 _MOST_DATE = 64
+
+
+# The last two are about the encoding that the file says it has.
+_NOT_XML = (expat.ExpatError, ValueError, LookupError)
 
 
 class Entry(NamedTuple):
@@ -67,13 +73,17 @@ def entries(data: Iterable[bytes], url: str) -> Iterator[Entry]:
             fed += len(piece)
             if fed - parser.CurrentByteIndex > _MOST_OF_ONE:
                 raise SitemapError(Reason.TOO_BIG, f"{url}: one tag of more than {_MOST_OF_ONE} bytes")
+            if len(parser.intern) > _MOST_NAMES:
+                raise SitemapError(Reason.NOT_A_SITEMAP, f"{url}: more than {_MOST_NAMES} different names")
             yield from handlers.taken()
-    except expat.ExpatError as error:
+    except _NOT_XML as error:
         raise SitemapError(Reason.XML, f"{url}: not well-formed: {error}") from None
     try:
         parser.Parse(b"", True)  # noqa: FBT003
-    except expat.ExpatError as error:
+    except _NOT_XML as error:
         raise SitemapError(Reason.CUT, f"{url}: it ends before its end: {error}") from None
+    # Since version 2.6, expat may take its time with what it has been fed.
+    yield from handlers.taken()
 
 
 class _Handlers:

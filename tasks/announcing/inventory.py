@@ -20,8 +20,8 @@ from tasks.fence import Holder, claim
 from tasks.store import Store
 from tasks.tables import SitemapSiteRow, SitemapUrlRow, UrlState
 
-#: Not more of the known URLs than this may be missing at once. Sites seldom lose half of their pages within
-#: an hour; broken generators and half-finished deployments lose them all the time.
+#: Not more of the URLs of one reading than this may be missing in the next one. Sites seldom lose half of
+#: their pages within an hour; broken generators and half-finished deployments lose them all the time.
 MOST_DROP_PERCENT = 50
 
 T = TypeVar("T")
@@ -90,16 +90,6 @@ def _few(items: Iterable[T]) -> Iterator[list[T]]:
         yield some
 
 
-def _refuse_drop(before: int, now_there: int) -> None:
-    if (before - now_there) * 100 > before * MOST_DROP_PERCENT:
-        raise SitemapError(
-            Reason.DROP,
-            f"{now_there} URLs where there were {before}: more than {MOST_DROP_PERCENT} % are gone at once, "
-            "which is taken for a fault of the site; if it is meant, run "
-            "`celery -A tasks lease run sitemap --arg accept_drop=true` once",
-        )
-
-
 def _new(url: str, fingerprint: str) -> Known:
     return Known(url, fingerprint, None, UrlState.DUE, 0)
 
@@ -138,7 +128,7 @@ class Inventory:
             if site is None:
                 return self._take_baseline(session, pages)
             if not accept_drop:
-                _refuse_drop(site.urls, len(pages))
+                self._refuse_drop(session, site.urls, pages)
             site.urls, site.read_at = len(pages), now()
             return self._take_differences(session, pages)
 
@@ -151,8 +141,18 @@ class Inventory:
         with self._store.reading() as session:
             site = session.get(SitemapSiteRow, self._site)
             if site and not accept_drop:
-                _refuse_drop(site.urls, len(pages))
+                self._refuse_drop(session, site.urls, pages)
         return site is None, self._afterwards(pages)
+
+    def _refuse_drop(self, session: Session, before: int, pages: Mapping[str, str]) -> None:
+        gone = sum(not known.missing and known.url not in pages for known in self._known(session))
+        if gone * 100 > before * MOST_DROP_PERCENT:
+            raise SitemapError(
+                Reason.DROP,
+                f"{gone} of {before} URLs, more than {MOST_DROP_PERCENT} %, are gone at once, which is taken "
+                "for a fault of the site; if it is meant, run "
+                "`celery -A tasks lease run sitemap --arg accept_drop=true` once",
+            )
 
     def _afterwards(self, pages: Mapping[str, str]) -> Iterator[Known]:
         with self._store.reading() as session:

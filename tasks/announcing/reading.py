@@ -17,12 +17,15 @@ logger = get_task_logger("tasks.sitemap")
 MOST_DEPTH = 3
 #: Files in one run.
 MOST_FILES = 500
-#: URLs in one run. All of them are in memory, about 400 bytes each, and are written in one transaction: under
-#: SQLite, that is up to 6 seconds in which nobody else can write, of the 10 that others wait.
+#: URLs in one run. All of them are in memory, 300 bytes each and their own length, and are written in one
+#: transaction: under SQLite, up to 6 seconds in which nobody else can write, of the 10 that others wait.
 MOST_PAGES = 250_000
 
 _MOST_ROBOTS_BYTES = 524_288
 _CLIENT_ERROR = 4
+_PERHAPS_LATER = frozenset({408, 425, 429})
+# Lines in the log of one run. What there is beyond is only counted.
+_MOST_DROPPED_LINES = 1_000
 
 
 @dataclass
@@ -111,7 +114,8 @@ class _Walk:
             url = self._origin.normalised(entry.loc)
         except NotOurs as why:
             self.reading.dropped += 1
-            logger.warning("dropped: %s, in %s: %s", shown(entry.loc), file, why)
+            if self.reading.dropped <= _MOST_DROPPED_LINES:
+                logger.warning("dropped: %s, in %s: %s", shown(entry.loc), file, why)
             return
         self.reading.pages.setdefault(url, entry.fingerprint)
         if len(self.reading.pages) > MOST_PAGES:
@@ -128,7 +132,7 @@ def _roots(origin: Origin, fetcher: Fetcher) -> list[httpx.URL]:
     with fetcher.get(robots) as fetched:
         if fetched.status == httpx.codes.OK:
             named = list(_named(fetched.first(_MOST_ROBOTS_BYTES), fetched.url))
-        elif fetched.status // 100 == _CLIENT_ERROR:
+        elif fetched.status // 100 == _CLIENT_ERROR and fetched.status not in _PERHAPS_LATER:
             named = []
         else:
             # Whether it names another sitemap than the usual one is not known.

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 import redis
@@ -84,9 +85,14 @@ def answers(address: str) -> bool:
         return False
 
 
-def free_port(preferred: int) -> int:
-    """`preferred` if nothing listens there on loopback, else a free one of the system's choice."""
-    for port in (preferred, 0):
+def free_port(preferred: int, besides: Collection[int] = ()) -> int:
+    """`preferred` if nothing listens there on loopback, else a free one of the system's choice.
+
+    Args:
+        preferred: the port.
+        besides: ports that are promised to others, who do not listen yet.
+    """
+    for port in (preferred, 0) if preferred not in besides else (0,):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -93,6 +93,14 @@ def test_what_is_announced_is_shown_newest_first_and_without_the_key(
         ({"urlList": ["http://127.0.0.1/\n"]}, 400, "InvalidRequest"),
         ({"urlList": ["http://127.0.0.1/a", "http://example.com/a"]}, 422, "UrlNotOfHost"),
         ({"urlList": ["http://127.0.0.1/a"] * 10_001}, 422, "TooManyUrls"),
+        ({"urlList": ["http://127.0.0.1/\ud800"]}, 400, "InvalidRequest"),
+        ({"urlList": ["http://127.0.0.1/a b"]}, 400, "InvalidRequest"),
+        ({"urlList": ["http://127.0.0.1/a#b"]}, 400, "InvalidRequest"),
+        ({"urlList": ["http://user@127.0.0.1/a"]}, 400, "InvalidRequest"),
+        ({"urlList": ["http://127.0.0.1:99999999999/a"]}, 400, "InvalidRequest"),
+        ({"urlList": ["http://127.0.0.1/f/%2e%2e/a"]}, 400, "InvalidRequest"),
+        ({"urlList": ["http://127.0.0.1/a", "http://127.0.0.1/a"]}, 400, "InvalidRequest"),
+        ({"keyLocation": "\ud800"}, 400, "InvalidRequest"),
         ({"keyLocation": "/relative.txt"}, 400, "InvalidRequest"),
         ({"keyLocation": "http://127.0.0.1:9/0123456789abcdef.txt"}, 422, "KeyLocationMismatch"),
     ],
@@ -100,7 +108,8 @@ def test_what_is_announced_is_shown_newest_first_and_without_the_key(
 def test_what_the_protocol_does_not_allow_is_refused_and_not_kept(
     client: httpx.Client, site: WebServer, changes: dict[str, Any], status: int, code: str
 ) -> None:
-    response = client.post("/indexnow", json=announcement(site, **changes))
+    body = json.dumps(announcement(site, **changes))  # also what httpx would not send
+    response = client.post("/indexnow", content=body, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["errorCode"]) == (status, code)
     assert shown(client) == []
 
@@ -113,6 +122,7 @@ def test_what_the_protocol_does_not_allow_is_refused_and_not_kept(
         ("application/json", b"{", "no JSON in UTF-8"),
         ("application/json", b"\xff", "no JSON in UTF-8"),
         ("application/json", b"[]", "must be a JSON object"),
+        ("application/json", b"[" * 200_000, "no JSON in UTF-8"),
         ("application/json", b" " * 25_000_001, "more than 25000000 bytes"),
     ],
 )

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.currency import NoCurrency, exponent, shown
+from tasks.periods import Period
+from tasks.settlement import Counted, Share, Terms, drafts
 from tasks.split import split
 
 SPLITS = 20_000
@@ -62,6 +64,13 @@ def test_equal_weights_do_not_favour_the_same_names_every_month() -> None:
         assert sorted(shares.values()) == [33, 33, 34]
         wins[max(shares, key=lambda name: shares[name])] += 1
     assert all(70 < won < 130 for won in wins.values()), wins
+
+
+def test_a_label_without_a_name_earns_nothing_however_it_says_so() -> None:
+    month = Period(2026, 9)
+    answers = [Counted(n, name, month) for n, name in enumerate(("", "anonymous", "Anonymous", "anna"))]
+    (draft,) = drafts([month], answers, 0, Terms(100, "EUR"))
+    assert draft.shares == [Share("anna", 1, 100)]
 
 
 def test_what_is_below_zero_is_refused() -> None:

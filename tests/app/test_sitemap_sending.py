@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -217,30 +217,67 @@ def test_the_first_url_that_is_taken_brings_the_others_along_and_each_only_once(
     assert changed.sent() == [list("abcd"), ["e"], list("abcd")]
 
 
-def test_one_bad_url_is_hemmed_in_run_by_run_and_the_others_get_through(changed: Runs) -> None:
+def refusing(names: str) -> Callable[[Request], Response]:
+    """An endpoint that takes no batch with one of these pages in it."""
+
     def behave(request: Request) -> Response:
-        return Response(status=422 if any(url.endswith("/c") for url in request.urls) else 200)
+        paths = {url.rpartition("/")[2] for url in request.urls}
+        return Response(status=422 if paths & set(names) else 200)
 
-    changed.endpoint.behave = behave
-    with pytest.raises(EndpointRefused, match=r"status 422 for 2 URLs.*stay due; 2 others were announced"):
-        changed.run()
-    assert changed.sent() == [list("abcd"), list("ab"), list("cd")]
-    with pytest.raises(EndpointRefused, match=r"status 422 for 1 URLs, such as '.*/c'"):
-        changed.run()
-    assert changed.sent() == [list("cd"), ["c"], ["d"]]
-    with pytest.raises(EndpointRefused):
-        changed.run()
-    assert changed.sent() == [["c"]]
+    return behave
 
 
-def test_an_endpoint_that_takes_no_url_is_not_bothered_with_the_rest(
+def test_bad_urls_are_found_and_named_and_hold_up_no_other(
     changed: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_batches_of(2, monkeypatch)
-    changed.answer(422)
-    with pytest.raises(EndpointRefused, match=r"status 422"):
+    in_batches_of(4, monkeypatch)
+    changed.serve(*"abcdefgh")
+    changed.endpoint.behave = refusing("bd")
+    says = r"status 422 for 2 URLs, such as '.*/b'; they stay due; 6 others were announced"
+    with pytest.raises(EndpointRefused, match=says):
         changed.run()
-    assert changed.sent() == [list("ab"), ["a"], ["b"]]
+    pieces = [list("abcd"), list("ab"), ["a"], ["b"], list("cd"), ["c"], ["d"], list("efgh")]
+    assert changed.sent() == pieces
+    with pytest.raises(EndpointRefused, match="status 422 for 2 URLs"):
+        changed.run()
+    assert changed.sent() == [list("bd"), ["b"], ["d"]]
+    changed.answer()
+    assert counts(changed.run()) == [2, 0]
+
+
+def test_an_endpoint_that_takes_no_url_is_asked_so_often_and_no_more(changed: Runs) -> None:
+    changed.serve(*map(str, range(100)))
+    changed.answer(422)
+    with pytest.raises(EndpointRefused, match=r"status 422.*30 requests were refused"):
+        changed.run()
+    assert len(changed.sent()) == 30
+    changed.answer()
+    assert counts(changed.run()) == [100, 0]
+
+
+@pytest.mark.parametrize(("status", "stopped"), [(429, "nothing is sent before"), (503, "status 503")])
+def test_what_stops_a_run_stops_it_between_two_halves_too(
+    changed: Runs, rows: Rows, status: int, stopped: str
+) -> None:
+    answers = iter([Response(status=422), Response(status=status, headers={"Retry-After": "7200"})])
+    changed.endpoint.behave = lambda _: next(answers)
+    with pytest.raises(EndpointRefused, match=stopped):
+        changed.run()
+    assert changed.sent() == [list("abcd"), list("ab")]
+    ((until,),) = rows("SELECT not_before FROM sitemap_site")
+    assert (until is not None) == (status == 429)
+
+
+def test_a_url_that_is_refused_does_not_hide_that_the_key_has_been_checked(changed: Runs) -> None:
+    changed.answer(202)
+    changed.run()
+    changed.sent()
+    changed.endpoint.behave = refusing("a")
+    with pytest.raises(EndpointRefused, match=r"such as '.*/a'"):
+        changed.run()
+    assert changed.sent()[:2] == [["a"], ["b"]]
+    changed.answer()
+    assert counts(changed.run(), "provisional") == [0]
 
 
 def error_code(code: str) -> bytes:

@@ -120,6 +120,13 @@ def test_a_password_that_a_browser_remembers_triggers_nothing(web: Web, site: Si
     assert site.side.llen("celery") == 0
 
 
+def test_no_answer_leads_to_the_host_that_the_request_names(web: Web) -> None:
+    for path in ("/metrics/", "/api/runs/some-id/", "/jobs/barrier/"):
+        answer = web.ask(path, headers={"Host": "evil.example"})
+        assert answer.status == 404
+        assert "location" not in answer.response.headers
+
+
 def test_the_secret_is_never_logged(web: Web) -> None:
     web.ask("/", secret=SECRET)
     web.ask("/", secret=f"{SECRET}-but-wrong")

@@ -65,7 +65,10 @@ def create_app(
     access = Access(_given(secret, "CRON_SECRET"), _given(previous_secret, "CRON_SECRET_PREVIOUS"))
     flower = _given(flower_url, "FLOWER_URL").rstrip("/")
     desk = Desk(app, access, Limiter(settings, requests_a_minute), flower, dict(links or {}))
-    web = FastAPI(title="celery-lease", openapi_url=None, docs_url=None, redoc_url=None)
+    # A redirect to the path without its slash would name the host that the request said.
+    web = FastAPI(
+        title="celery-lease", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     web.state.desk, web.state.health = desk, Health(desk)
     web.include_router(_api.router)
     web.include_router(_health.router)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psycopg
 import pytest
 
@@ -16,6 +17,7 @@ from tasks.store import Store
 from tests.app.site.conftest import Serve
 from tests.app.site.served import KEY, Served, put
 from tests.nodes.ports import free_port
+from tests.nodes.waiting import wait_until
 from tests.support.postgres import Postgres
 
 FROM_THE_DATABASE = ("/answers", "/answers/1-garlic", "/sitemap.xml", "/sitemap-1.xml")
@@ -40,7 +42,8 @@ def assert_unavailable(site: Served) -> None:
 
 
 def assert_available(site: Served) -> None:
-    assert {site.get(path).status_code for path in FROM_THE_DATABASE} == {200}
+    """By itself, and soon."""
+    wait_until(lambda: {site.get(path).status_code for path in FROM_THE_DATABASE} == {200}, 3)
 
 
 @contextmanager
@@ -72,6 +75,27 @@ def test_a_database_is_missing_comes_is_locked_is_broken_and_is_well_again(
     file.write_bytes(b"no database at all" * 1000)
     assert_unavailable(site)
     shutil.copy(tmp_path / "copy", file)
+    assert_available(site)
+
+
+def test_many_who_come_while_the_database_is_locked_all_hear_so_in_time(tmp_path: Path, serve: Serve) -> None:
+    file = tmp_path / "tasks.sqlite3"
+    with Store.open(f"sqlite:///{file}") as store:
+        put(store, ["garlic"])
+    site = serve(f"sqlite:///{file}")
+
+    def get(path: str) -> tuple[int, float]:
+        began = time.monotonic()
+        status = httpx.get(f"{site.url}{path}", timeout=30, trust_env=False).status_code
+        return status, time.monotonic() - began
+
+    with locked(file), ThreadPoolExecutor(120) as threads:
+        asked = threads.map(get, FROM_THE_DATABASE * 30)
+        status, seconds = get(FROM_NOWHERE[0])
+        answers = list(asked)
+    assert (status, seconds < SECONDS / 2) == (200, True)
+    assert {status for status, _ in answers} == {503}
+    assert max(seconds for _, seconds in answers) < SECONDS
     assert_available(site)
 
 
