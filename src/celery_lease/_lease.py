@@ -137,14 +137,18 @@ class Lease:
             self._connected_until = sent_at + self._connected_for
             self._alive = True
 
-    def confirm_connected(self, sent_at: float, since: float) -> None:
+    def confirm_connected(self, sent_at: float, since: float) -> bool:
         """A check sent at `sent_at` found this process connected, as it has been `since` then.
 
-        A connection that is younger than the last confirmed renewal says nothing: there was a gap before
-        it, in which somebody may have taken over, or begun to count the grace. Only a renewal tells.
+        Returns:
+            Whether that says something. A connection that is younger than the last confirmed renewal does
+            not: there was a gap before it, in which somebody may have taken over, or begun to count the
+            grace. Only a renewal tells.
         """
-        if since <= self._renewed_at:
-            self._connected_until = sent_at + self._connected_for
+        if since > self._renewed_at:
+            return False
+        self._connected_until = sent_at + self._connected_for
+        return True
 
     @property
     def alive(self) -> bool:

@@ -57,6 +57,10 @@ class LiveConnection:
         """Be subscribed to `channel` from now on, over every reconnect."""
         self._wanted[channel] = None
 
+    def wants(self, channel: str) -> bool:
+        """Whether it is to be subscribed to `channel`."""
+        return channel in self._wanted
+
     def leave(self, channel: str) -> None:
         """Be subscribed to `channel` no longer."""
         self._wanted.pop(channel, None)

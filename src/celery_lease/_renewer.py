@@ -20,7 +20,7 @@ import logging
 import os
 import queue  # the module: gevent and eventlet replace what is in it, perhaps after this import
 import secrets
-import select
+import selectors  # the module, as above
 import socket
 import threading
 import time
@@ -145,16 +145,25 @@ class Renewer:
         """Stop renewing `lease`. A renewal already under way cannot revive it: the store refuses that."""
         self._inbox.append(lambda work: work.drop(lease))  # read at the next occasion; a bell would cost more
 
-    def settle(self, store: Store, channel: str, action: Callable[[], object]) -> None:
+    def settle(
+        self, store: Store, channel: str, action: Callable[[], object], *, expendable: bool = False
+    ) -> None:
         """Repeat `action` every second until it stops raising `StoreUnavailable`.
 
         Until then the store may believe that the lease is held, so its channel is left at once: whoever
         wants the lease need not wait for us, only for the grace.
+
+        Args:
+            store: where.
+            channel: of the lease.
+            action: what the store has not confirmed.
+            expendable: given up before others, should there be too many.
         """
+        self._change_channels()
 
         def take_over(work: _Work) -> None:
             work.live_of(store).leave(channel)
-            work.unsettled.append((store, action))
+            work.keep(_Unsettled(store, action, expendable))
 
         self._tell(take_over)
 
@@ -184,6 +193,10 @@ class Renewer:
         while True:
             try:
                 self._wait(work)
+            except Exception:
+                logger.exception("the renewer cannot wait for its sockets and goes on without")
+                time.sleep(_FIRST_RETRY_SECONDS)
+            try:
                 while self._inbox:
                     self._inbox.popleft()(work)
                 if work.is_over() and self._may_end():
@@ -198,11 +211,15 @@ class Renewer:
 
     def _wait(self, work: _Work) -> None:
         """Sleep until a run says something, a server does, or something is due."""
-        if not self._inbox:
-            bell = work.bell.socket
-            readable, _, _ = select.select([bell, *work.sockets()], [], [], work.seconds_until_due())
-            if bell in readable:
-                work.bell.silence()
+        if self._inbox:
+            return
+        # Not `select`, which knows no descriptor from 1,024 on.
+        with selectors.DefaultSelector() as selector:
+            for sock in (work.bell.socket, *work.sockets()):
+                selector.register(sock, selectors.EVENT_READ)
+            ready = selector.select(work.seconds_until_due())
+        if any(key.fileobj is work.bell.socket for key, _ in ready):
+            work.bell.silence()
 
     def _may_end(self) -> bool:
         with self._starting:
@@ -332,8 +349,8 @@ class _Live:
                 node = self._store.node(key)
             except StoreUnavailable:
                 continue
-            if self._connection(node) is not connection:
-                self.join(key, channel)  # its slot has moved
+            if self._connection(node) is not connection or not connection.wants(channel):
+                self.join(key, channel)  # its slot has moved, and perhaps back
             by_node.setdefault(id(node), (node, []))[1].append(channel)
         for node, asked in by_node.values():
             try:
@@ -349,8 +366,10 @@ class _Live:
         place = self._places.get(channel)
         return place.connection.confirmed.get(channel, inf) if place is not None else inf
 
-    def is_supported(self) -> bool:
-        return all(connection.supported for connection in self._connections.values())
+    def is_supported(self, channel: str) -> bool:
+        """Whether the server that the channel is on lets us do this, as far as we know."""
+        place = self._places.get(channel)
+        return place is None or place.connection.supported
 
     def connections(self) -> list[LiveConnection]:
         return list(self._connections.values())
@@ -363,13 +382,21 @@ class _Live:
         return self._connections[place]
 
 
+class _Unsettled(NamedTuple):
+    """The end of a run that the store has not confirmed."""
+
+    store: Store
+    action: Callable[[], object]
+    expendable: bool
+
+
 class _Work:
     """What the thread has to do. Only the thread touches it."""
 
     def __init__(self, change_channels: Callable[[], None]) -> None:
         self.bell = _Bell()
         self._change_channels = change_channels
-        self.unsettled: deque[tuple[Store, Callable[[], object]]] = deque(maxlen=_MOST_UNSETTLED)
+        self.unsettled: deque[_Unsettled] = deque()
         self._entries: dict[str, _Entry] = {}
         self._live: dict[Store, _Live] = {}
         self._look_at = 0.0
@@ -383,6 +410,18 @@ class _Work:
 
     def drop(self, lease: Lease) -> None:
         self._entries.pop(lease.token, None)
+
+    def keep(self, end: _Unsettled) -> None:
+        """Repeat it until it is confirmed."""
+        if len(self.unsettled) >= _MOST_UNSETTLED:
+            given_up = next((each for each in self.unsettled if each.expendable), self.unsettled[0])
+            self.unsettled.remove(given_up)
+            logger.warning(
+                "more than %s ends of runs are not confirmed; one %s is given up",
+                _MOST_UNSETTLED,
+                "skip" if given_up.expendable else "release",
+            )
+        self.unsettled.append(end)
 
     def live_of(self, store: Store) -> _Live:
         self._idle_since = time.monotonic()  # whoever joins is about to take a lease
@@ -443,16 +482,16 @@ class _Work:
             return
         silent: set[Store] = set()
         for _ in range(len(self.unsettled)):
-            store, action = self.unsettled.popleft()
-            if store in silent:
-                self.unsettled.append((store, action))
+            end = self.unsettled.popleft()
+            if end.store in silent:
+                self.unsettled.append(end)
                 continue
             try:
-                action()
+                end.action()
             except StoreUnavailable as error:
-                self.unsettled.append((store, action))
+                self.unsettled.append(end)
                 if not isinstance(error.__cause__, ResponseError):  # each wait for it would delay renewals
-                    silent.add(store)
+                    silent.add(end.store)
             except Exception:
                 logger.exception("the renewer met an unexpected error and gives up the end of a run")
         if self.unsettled:
@@ -480,19 +519,22 @@ class _Work:
         self._look_at = now + min(store.settings.look_every for store in by_store)
         for store, entries in by_store.items():
             live = self.live_of(store)
-            if live.is_supported():
-                sent_at, seen = live.look({entry.channel for entry in entries})
-                for entry in entries:
-                    if entry.channel in seen:
-                        self._take_look(entry, sent_at, connected=seen[entry.channel])
+            supported = {entry.channel for entry in entries if live.is_supported(entry.channel)}
+            sent_at, seen = live.look(supported)
+            for entry in entries:
+                if entry.channel in seen:
+                    self._take_look(entry, sent_at, connected=seen[entry.channel])
+                elif entry.lease.alive and not live.is_supported(entry.channel):
+                    entry.due = 0.0  # as below: the permission was taken from us, and with it the connection
+            if supported:
                 live.follow()
 
     def _take_look(self, entry: _Entry, sent_at: float, *, connected: bool) -> None:
         if connected:
             entry.misses = 0
-            entry.lease.confirm_connected(sent_at, self.live_of(entry.store).connected_since(entry.channel))
-            if not entry.lease.alive:
-                entry.due = 0.0  # the renewal puts `alive` back
+            since = self.live_of(entry.store).connected_since(entry.channel)
+            if not entry.lease.confirm_connected(sent_at, since) or not entry.lease.alive:
+                entry.due = 0.0  # the renewal restores trust, and puts `alive` back
             return
         entry.misses += 1
         if entry.misses % _MISSES:
@@ -514,8 +556,9 @@ class _Work:
                 by_store[entry.store].append(entry)
         for store, entries in by_store.items():
             sent_at = time.monotonic()
-            if self.live_of(store).is_supported():
-                for entry in entries:
+            live = self.live_of(store)
+            for entry in entries:
+                if live.is_supported(entry.channel):
                     entry.lease.expect_answer(sent_at)
             answers = store.renew([(e.lease.claim, e.lease.grant) for e in entries])
             for entry, answer in zip(entries, answers, strict=True):

@@ -156,10 +156,10 @@ class Run:
             # than a missed one.
             if self._claim.copy:
                 # Its original may be under way, or done: a skip would be a second outcome of one message.
-                self._settle(partial(self._store.withdraw, self._claim, ""))
+                self._settle(partial(self._store.withdraw, self._claim, ""), expendable=True)
                 said = f"{self._claim.keys.name}: no answer about delivery {self._claim.delivery} ({error})"
                 raise UnderWay(said, self._claim.copy) from error
-            self._settle(partial(self._store.withdraw, self._claim, utc_now()))
+            self._settle(partial(self._store.withdraw, self._claim, utc_now()), expendable=True)
             raise Skipped("lock_unavailable", self._claim.keys.name, detail=str(error)) from error
         if isinstance(answer, Refusal):
             if answer.answer == "waiting":
@@ -219,7 +219,7 @@ class Run:
             try:
                 result = body()
             except BaseException as raised:  # noqa: BLE001 - raised again below, once the lease is free
-                outcome, error = _outcome(raised), raised
+                outcome, error = outcome_of(raised), raised
             self.close(outcome, result, error)
         except BaseException as struck:
             # Struck after the body: how that ended stands. (Struck just as it was ending: it has not.)
@@ -284,8 +284,8 @@ class Run:
         if recorded == "lost":
             lease.lose()
 
-    def _settle(self, action: Callable[[], Any]) -> None:
-        renewer.settle(self._store, self._claim.channel, action)
+    def _settle(self, action: Callable[[], Any], *, expendable: bool = False) -> None:
+        renewer.settle(self._store, self._claim.channel, action, expendable=expendable)
 
     def _refused(self, refusal: Refusal) -> Exception:
         name, delivery = self._claim.keys.name, self._claim.delivery
@@ -338,9 +338,9 @@ def hold(name: str, *, app: Celery | None = None, on_lost: OnLost = "continue") 
     except BaseException as error:
         # Struck after the body, by Ctrl-C or a limit: how that ended stands, and it is closed once more.
         try:
-            run.close(outcome or _outcome(error), error=None if outcome else error)
+            run.close(outcome or outcome_of(error), error=None if outcome else error)
         except BaseException:
-            run.close(outcome or _outcome(error), error=None if outcome else error)
+            run.close(outcome or outcome_of(error), error=None if outcome else error)
             raise
         raise
     finally:
@@ -353,7 +353,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _outcome(error: BaseException) -> str:
+def outcome_of(error: BaseException) -> str:
     """The outcome of a body that ended with `error`."""
     # A message that is put back into its queue comes again, as that of a retry does.
     if isinstance(error, Retry) or (isinstance(error, Reject) and error.args[1]):

@@ -538,8 +538,8 @@ class Store:
         try:
             answers = _pipelined(node, script, calls)
             if any(isinstance(answer, NoScriptError) for answer in answers):
-                node.script_load(script.text)
-                answers = _pipelined(node, script, calls)
+                # Whoever may EVAL need not be allowed to SCRIPT LOAD.
+                answers = _pipelined(node, script, calls, by_text=True)
         except (RedisError, OSError) as error:
             self._follow(error)
             return [_unavailable(error)] * len(calls)
@@ -561,10 +561,15 @@ class Store:
                 return
 
 
-def _pipelined(node: Redis, script: _Script, calls: Sequence[tuple[list[str], list[Any]]]) -> list[Any]:
+def _pipelined(
+    node: Redis, script: _Script, calls: Sequence[tuple[list[str], list[Any]]], *, by_text: bool = False
+) -> list[Any]:
     with node.pipeline(transaction=False) as pipe:
         for keys, args in calls:
-            pipe.evalsha(script.sha, len(keys), *keys, *args)
+            if by_text:
+                pipe.eval(script.text, len(keys), *keys, *args)
+            else:
+                pipe.evalsha(script.sha, len(keys), *keys, *args)
         return pipe.execute(raise_on_error=False)
 
 

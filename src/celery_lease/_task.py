@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from datetime import UTC, datetime
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from celery import Task, shared_task
@@ -12,12 +13,13 @@ from celery.app.task import Context, get_actual_ignore_result  # type: ignore[at
 from celery.exceptions import Reject, SoftTimeLimitExceeded
 from celery.result import EagerResult
 from celery.states import FAILURE
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from celery_lease._errors import LeaseError, Skipped
 from celery_lease._keys import check_template, is_per_argument, render
 from celery_lease._lease import Lease, OnLost, check_on_lost
 from celery_lease._recording import log_skip, record_lost, record_skip, record_started
-from celery_lease._run import NothingToDo, Run, UnderWay
+from celery_lease._run import NothingToDo, Run, UnderWay, outcome_of
 from celery_lease._settings import refuse_short_limits, refuse_unknown_settings
 from celery_lease._states import SKIPPED
 from celery_lease._store import store_of
@@ -91,6 +93,7 @@ class LeasedTask(Task[Any, Any]):
     """
 
     abstract = True
+    Request = "celery_lease._request:LeasedRequest"
     lease: str | None = None
     on_lost: OnLost = "continue"
     period: Callable[[], str] | None = None
@@ -109,6 +112,8 @@ class LeasedTask(Task[Any, Any]):
             # Celery writes STARTED before `before_start`, and a skip would show as started first.
             cls._tracks_started = bool(cls.track_started)
             cls.track_started = False
+        if cls.before_start is not LeasedTask.before_start:
+            cls.before_start = _closing(cls.before_start)  # type: ignore[method-assign]
         super().on_bound(app)
 
     def before_start(self, task_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -118,6 +123,8 @@ class LeasedTask(Task[Any, Any]):
         setattr(request, RUN, run)
         try:
             run.open()
+            if copy_of(request) and _has_expired(request):
+                self._expire(request, run)
             if self._tracks_started and not request.is_eager and not get_actual_ignore_result(self, request):
                 record_started(self, request)
         except Skipped as skipped:
@@ -145,7 +152,7 @@ class LeasedTask(Task[Any, Any]):
         if run is None:
             return self._call_directly(args, kwargs)
         if run.entered:  # the body calls its own function, under the lease it has, if that is the same
-            same = self.lease_name(args, kwargs) == run.name
+            same = run.lease is not None and self.lease_name(args, kwargs) == run.name
             return self.run(*args, **kwargs) if same else self._call_directly(args, kwargs)
         try:
             return run.execute(partial(self.run, *args, **kwargs))
@@ -220,18 +227,24 @@ class LeasedTask(Task[Any, Any]):
     def _call_directly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         run = self.new_run(Context(), args, kwargs)
         try:
-            run.open()
-        except Skipped as skipped:
-            log_skip(skipped, None)
+            try:
+                run.open()
+            except Skipped as skipped:
+                log_skip(skipped, None)
+                raise
+            # As Celery does for a plain call, with the run on top: the body may call its own function again.
+            _task_stack.push(self)
+            try:
+                self.push_request(args=args, kwargs=kwargs, **{RUN: run})
+                try:
+                    return run.execute(partial(self.run, *args, **kwargs))
+                finally:
+                    self.pop_request()
+            finally:
+                _task_stack.pop()
+        except BaseException as error:
+            run.close("failed", error=error)  # struck before the body, or after it; else that was done there
             raise
-        # As Celery does for a plain call, with the run on top: the body may call its own function again.
-        _task_stack.push(self)
-        self.push_request(args=args, kwargs=kwargs, **{RUN: run})
-        try:
-            return run.execute(partial(self.run, *args, **kwargs))
-        finally:
-            self.pop_request()
-            _task_stack.pop()
 
     def lease_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The name of the lease that a call with these arguments takes.
@@ -267,7 +280,7 @@ class LeasedTask(Task[Any, Any]):
             runs_at_most=hard_limit,
             delivery=f"{request.id}/{request.retries or 0}" if has_message else "",
             message=_message(request) if has_message else "",
-            copy=_copy(request) if has_message else "",
+            copy=copy_of(request) if has_message else "",
             slot=slot_of(request),
             entry=str((request.headers or {}).get(ENTRY_HEADER) or ""),
             per_argument=self.is_per_argument,
@@ -290,10 +303,23 @@ class LeasedTask(Task[Any, Any]):
         copy = self.signature_from_request(request, countdown=self._park_seconds(), retries=request.retries)
         parked = {PARKED_HEADER: under_way.parked, MESSAGE_HEADER: _message(request)}
         copy.options["headers"] = {**(copy.options.get("headers") or {}), **parked}
+        copy.options.pop("expires", None)  # its run has begun in time, and is to be finished if it dies
         try:
             copy.apply_async()
         except Exception as error:
             raise Reject(error, requeue=True) from error
+
+    def _expire(self, request: Context, run: Run) -> None:
+        """End a copy as Celery ends the message itself, had it been too old when its turn came.
+
+        Raises:
+            NothingToDo: always.
+        """
+        run.close("expired")
+        ignored = get_actual_ignore_result(self, request)
+        task_id = str(request.id)
+        self.backend.mark_as_revoked(task_id, "expired", request=request, store_result=not ignored)
+        raise NothingToDo("nobody carried it out in time")
 
     def _record_skip(self, request: Context, skipped: Skipped) -> None:
         try:
@@ -304,6 +330,22 @@ class LeasedTask(Task[Any, Any]):
             )
 
 
+def _closing(before_start: Callable[..., None]) -> Callable[..., None]:
+    """A subclass's `before_start`, after whose errors no lease stays: of some, Celery tells nobody else."""
+
+    @wraps(before_start)
+    def guarded(self: LeasedTask, task_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            before_start(self, task_id, args, kwargs)
+        except BaseException as error:
+            run: Run | None = getattr(self.request, RUN, None)
+            if run is not None:
+                run.close(outcome_of(error), error=error)
+            raise
+
+    return guarded
+
+
 def _message(request: Context) -> str:
     """What all copies of the message share, and no other message that was sent with the same id."""
     parked = (request.headers or {}).get(MESSAGE_HEADER)
@@ -312,11 +354,18 @@ def _message(request: Context) -> str:
     return str(parked or (request.properties or {}).get("delivery_tag") or "")
 
 
-def _copy(request: Context) -> str:
+def copy_of(request: Context) -> str:
+    """What kind of copy a message is: "redelivered", what it was parked as, or "" for the message itself."""
     parked = (request.headers or {}).get(PARKED_HEADER)
     if parked:
         return str(parked)
     return "redelivered" if (request.delivery_info or {}).get("redelivered") else ""
+
+
+def _has_expired(request: Context) -> bool:
+    given: Any = request.expires  # ISO 8601, whatever Celery's types say
+    expires = maybe_iso8601(given)
+    return expires is not None and datetime.now(UTC) > maybe_make_aware(expires)
 
 
 def slot_of(request: Context) -> str:

@@ -2,16 +2,18 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from celery_lease._task import PARKED_HEADER
 from tests.faults.stage import Stage
 from tests.nodes.waiting import wait_until
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
-from tests.support.site import ends
+from tests.support.site import Site, ends
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,31 @@ def test_a_run_three_times_as_long_as_the_visibility_timeout_is_run_once(
     assert len(stage.of("entered", name="job")) == 1
     assert stage.site.outcomes("job") == ["ran"]
     stage.assert_promises_kept()
+
+
+def test_copies_that_come_too_late_neither_revoke_a_run_that_began_in_time_nor_its_retry(
+    start_site: Callable[..., Site], redis_url: str
+) -> None:
+    site = start_site(redis_url, conf=LATE)
+    worker = site.start_worker()
+    result = site.send("retry", 1, 0, 2 * VISIBILITY_SECONDS, expires=VISIBILITY_SECONDS - 1)
+    assert ends(result, seconds=30) == ["SUCCESS"]
+    assert site.outcomes("retry") == ["retried", "ran"]
+    assert worker.count(rf"\[{result.id}\] received") > 2
+    assert worker.count("revoked") == 0
+
+
+def test_a_copy_of_what_nobody_carried_out_in_time_expires(
+    start_site: Callable[..., Site], redis_url: str
+) -> None:
+    site = start_site(redis_url, conf=LATE)
+    sent = time.monotonic()
+    result = site.send("barrier", expires=1, headers={PARKED_HEADER: "1"})
+    wait_until(lambda: time.monotonic() - sent > 1.1)
+    site.start_worker()
+    assert ends(result) == ["REVOKED"]
+    assert site.outcomes("barrier") == ["expired"]
+    assert site.held("barrier") == {}
 
 
 def kill_process(pid: int) -> None:

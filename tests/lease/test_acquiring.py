@@ -238,6 +238,25 @@ def test_a_redelivered_message_whose_worker_died_is_carried_out(job: Job) -> Non
     assert job.outcomes == ["abandoned", "ran"]
 
 
+@pytest.mark.parametrize("names", [["one"], ["one", "two"], list("abcdefgh")])
+def test_each_message_that_kills_its_worker_is_tried_so_often_whoever_else_dies_and_whoever_notices(
+    job: Job, names: list[str]
+) -> None:
+    cap = job.store.settings.delivery_cap
+    starts: list[str] = []
+    for _ in range(cap):
+        for name in names:
+            job.acquire(delivery=f"{name}/0", copy=REDELIVERED)
+            starts.append(name)
+            job.expire()
+            if len(starts) % 2:  # the watchdog is there before the next run
+                while job.store.abandon("job", leaseless_seconds=0, unconnected_seconds=0) != "abandoned":
+                    pass
+    for name in names:
+        assert job.refused(delivery=f"{name}/0", copy=REDELIVERED).answer == "capped"
+    assert job.total("abandoned") == len(starts)
+
+
 def test_a_message_sent_again_on_purpose_is_carried_out_again(job: Job) -> None:
     job.release(*job.acquire(delivery="one/0"))
     job.release(*job.acquire(delivery="one/0"))

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from celery import Celery, states
-from celery.exceptions import Retry
+from celery.exceptions import Ignore, Reject, Retry
 
-from celery_lease import SKIPPED, Skipped, current_lease, hold
+from celery_lease import SKIPPED, LeasedTask, Skipped, current_lease, hold
 from tests.nodes.ports import free_port
 from tests.support.leases import leased
 
@@ -345,3 +346,44 @@ def test_arguments_that_do_not_fit_fail_before_the_lease_is_taken(eager_app: Cel
     with pytest.raises(TypeError):
         export(unknown=1)
     assert client.keys("cron:*") == []
+
+
+@pytest.mark.parametrize("raised", [Ignore("not today"), Reject("no", requeue=False), ValueError("no")])
+def test_a_subclass_that_stops_after_the_lease_was_taken_leaves_none(
+    app: Celery, client: Any, raised: Exception
+) -> None:
+    class Picky(LeasedTask):
+        abstract = True
+
+        def before_start(self, *args: Any) -> None:
+            super().before_start(*args)
+            raise raised
+
+    def body() -> None:
+        raise AssertionError("the body was entered")
+
+    make: Any = app.task
+    task = make(name="job", base=Picky, shared=False, lazy=False)(body)
+    with suppress(Reject):
+        task.apply()
+    assert not client.exists("cron:{job}")
+
+
+def test_a_call_of_the_task_by_itself_after_its_end_takes_a_lease_of_its_own(
+    app: Celery, client: Any
+) -> None:
+    held: list[int] = []
+
+    class Encore(LeasedTask):
+        abstract = True
+
+        def on_success(self, *_: Any) -> None:
+            if len(held) == 1:
+                self()
+
+    def body(self: Any) -> None:
+        held.append(client.exists("cron:{job}"))
+
+    make: Any = app.task
+    make(name="job", base=Encore, bind=True, shared=False, lazy=False)(body).apply()
+    assert held == [1, 1]

@@ -147,3 +147,13 @@ def test_the_late_end_of_an_older_run_does_not_let_a_late_renewal_revive_a_newer
     assert not job.is_held()
     assert job.release(*newer) == "ran"
     assert job.outcomes == ["abandoned", "ran", "lost"]
+
+
+def test_a_message_that_was_put_back_comes_again_also_if_its_lease_was_lost_before(job: Job) -> None:
+    claim, grant = job.acquire(delivery="one/0", message="m")
+    job.expire()
+    other = job.acquire(delivery="two/0")
+    assert job.release(claim, grant, "retried") == "lost"
+    job.release(*other)
+    job.release(*job.acquire(delivery="one/0", message="m", copy="redelivered"))
+    assert job.outcomes == ["abandoned", "lost", "ran", "ran"]

@@ -1,6 +1,8 @@
 """The thread that renews: in one breath for all leases, over every fault, and never in anybody's way."""
 
 import logging
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +13,8 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from celery_lease import Skipped, hold
 from celery_lease import _renewer as module
-from celery_lease import hold
 from celery_lease._errors import StoreUnavailable
 from celery_lease._live import LiveConnection
 from celery_lease._renewer import Renewer, _Entry
@@ -295,6 +297,48 @@ def test_what_one_store_did_not_confirm_is_repeated_every_second_until_it_does(
     wait_until(lambda: len(asked) == 3)
     for before, after in pairwise(asked):
         assert 0.9 < after - before < 2
+
+
+def test_of_too_many_unconfirmed_ends_a_skip_goes_before_a_release_and_the_log_says_so(
+    start_app: Start, start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = start_server(persistent=True)
+    app = start_app(store.url, lease_seconds=30)
+    with hold("job", app=app):
+        store.stop()
+    for number in range(module._MOST_UNSETTLED + 3):
+        with pytest.raises(Skipped), hold(f"other{number}", app=app):
+            pass
+    assert "one skip is given up" in caplog.text
+    assert "one release" not in caplog.text
+    store.start()
+    with store.client() as client:
+        wait_until(lambda: client.xlen(f"{KEY}:runs"), 5)
+        assert [record["outcome"] for _, record in client.xrange(f"{KEY}:runs")] == ["ran"]
+
+
+def test_a_process_with_more_than_a_thousand_files_renews_its_leases(quick_app: Celery, client: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"this process may open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    with ExitStack() as files:
+        for _ in range(1100):
+            files.enter_context(open(os.devnull))  # noqa: PTH123 - as many as quickly as possible
+        with hold("job", app=quick_app) as lease:
+            wait_for_renewals(client, count=3)
+            assert lease.check()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_whoever_may_run_scripts_but_not_load_them_renews_its_leases(
+    start_app: Start, server: Server, own_client: Any
+) -> None:
+    own_client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-script")
+    app = start_app(server.url.replace("redis://", "redis://u:p@"), lease_seconds=1)
+    with hold("job", app=app) as lease:
+        wait_for_renewals(own_client, count=3)
+        assert lease.check()
 
 
 def test_past_its_own_hard_time_limit_a_run_is_not_renewed_any_more(

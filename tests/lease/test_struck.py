@@ -201,7 +201,7 @@ def test_struck_at_each_place_where_a_signal_can_strike_a_held_lease_is_free_at_
         @app.task(name="job", base=LeasedTask, shared=False, lazy=False)
         def job():
             sum(range(1000))
-        print(json.dumps([kept_after(take), kept_after(fail), kept_after(job.apply)]))
+        print(json.dumps([kept_after(take), kept_after(fail), kept_after(job.apply), kept_after(job)]))
         """,
         redis_url,
         "0",

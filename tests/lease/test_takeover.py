@@ -72,6 +72,55 @@ def trusted_while(lease: Lease, ends: Callable[[], object], seconds: float = 10)
     return any(said)
 
 
+def test_a_holder_who_may_not_subscribe_any_more_is_not_taken_over(
+    start_app: Start, server: Server, near: Job
+) -> None:
+    near.client.acl_setuser(
+        "u", enabled=True, passwords=["+p"], keys=["*"], channels=["*"], categories=["+@all"]
+    )
+    app = start_app(server.url.replace("redis://", "redis://u:p@"), lease_seconds=60)
+    with hold("job", app=app) as lease:
+        wait_until(lambda: connected(near))
+        near.client.execute_command("ACL", "SETUSER", "u", "resetchannels")  # and the server hangs up
+        wait_until(lambda: not connected(near), GRACE_SECONDS)
+        end = time.monotonic() + 2 * GRACE_SECONDS
+        while time.monotonic() < end:
+            assert near.refused().answer == "locked"
+            time.sleep(GRACE_SECONDS / 10)
+        assert lease.check(), "the renewals go on, and the expiry decides"
+
+
+def test_on_a_slow_way_a_lease_is_trusted_from_its_first_look_on(
+    start_app: Start, server: Server, start_proxy: Callable[[Server], Proxy]
+) -> None:
+    slow = start_proxy(server)
+    slow.delay(0.1)
+    with hold("job", app=start_app(slow.url, lease_seconds=60)) as lease:
+        end = time.monotonic() + 1.5 * GRACE_SECONDS
+        while time.monotonic() < end:
+            assert lease.check()
+            time.sleep(GRACE_SECONDS / 10)
+
+
+def test_a_dead_lease_of_this_process_does_not_keep_its_next_run_out(far_app: Celery, proxy: Proxy) -> None:
+    with hold("job", app=far_app):
+        time.sleep(GRACE_SECONDS / 4)
+        proxy.cut()
+    proxy.heal()  # within the second between two attempts at the release
+    with hold("job", app=far_app) as lease:
+        assert lease.check()
+
+
+def test_a_clock_that_is_set_back_during_a_grace_starts_it_anew(near: Job) -> None:
+    near.acquire(channel="cron:{job}:alive:dead")
+    near.client.hset(near.keys.lease, "alive", "cron:{job}:alive:dead")
+    later = near.client.time()[0] * 1000 + 600_000
+    near.client.hset(near.keys.lease, mapping={"gone_since": later, "gone_seen": later})
+    began = time.monotonic()
+    take_over(near)
+    assert GRACE_SECONDS - 0.1 < time.monotonic() - began < 2 * GRACE_SECONDS
+
+
 def test_trust_ends_before_a_takeover(far_app: Celery, proxy: Proxy, near: Job) -> None:
     with hold("job", app=far_app) as lease:
         wait_until(lambda: connected(near))

@@ -74,9 +74,9 @@ local function state_of_holder()
     redis.call('HDEL', lease, 'gone_since', 'gone_seen')
     return 'connected'
   end
-  -- A gap between looks starts the grace anew: nobody knows what was in between.
+  -- A gap between looks starts the grace anew: nobody knows what was in between. So does a clock set back.
   local since, seen = tonumber(held.gone_since), tonumber(held.gone_seen)
-  if not since or millis - seen > 0.3 * grace_ms then since = millis end
+  if not since or seen > millis or millis - seen > 0.3 * grace_ms then since = millis end
   redis.call('HSET', lease, 'gone_since', string.format('%.0f', since), 'gone_seen', string.format('%.0f', millis))
   return millis - since >= grace_ms and 'dead' or 'gone'
 end
@@ -90,17 +90,6 @@ local function park()
   parked = string.format('%.0f', millis + park_ms)
   redis.call('HSET', lease, 'parked', parked, 'parked_by', attempt)
   return {'live', parked}
-end
-
--- The run before, if it was left open. Returns how often this very delivery has died so.
-local function close_abandoned_run()
-  local open = hash(ledger)
-  if not open.open_fence then return 0 end
-  close_abandoned(ledger, runs, history, open, now)
-  if delivery == '' or open.open_delivery ~= delivery then return 0 end
-  local deaths = (open.dead_delivery == delivery and tonumber(open.dead_count) or 0) + 1
-  redis.call('HSET', ledger, 'dead_delivery', delivery, 'dead_count', deaths)
-  return deaths
 end
 
 if redis.call('ZSCORE', done_key, withdrawn_mark(token)) then return {'finished'} end
@@ -138,7 +127,9 @@ if kind ~= 'none' then
   redis.call('DEL', lease)
 end
 
-local deaths = close_abandoned_run()
+local open = hash(ledger)
+if open.open_fence then close_abandoned(ledger, runs, history, open, now) end
+local deaths = delivery ~= '' and deaths_of(ledger, delivery, 0) or 0
 if deaths >= cap then
   record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 15))
   finish_delivery(done_key, micros, remembered)

@@ -104,10 +104,27 @@ local function close_open_run(ledger)
   redis.call('HDEL', ledger, 'open_fence', 'open_task_id', 'open_delivery', 'open_worker', 'open_since')
 end
 
+-- How often this delivery has died with its worker; one more time if `more` is 1. The last ten that died are
+-- remembered, as `dead` in the ledger: [[delivery, deaths], ...], the latest first.
+local function deaths_of(ledger, delivery, more)
+  local dead, deaths = cjson.decode(redis.call('HGET', ledger, 'dead') or '[]'), 0
+  local others = {}
+  for _, each in ipairs(dead) do
+    if each[1] == delivery then deaths = each[2] elseif #others < 9 then others[#others + 1] = each end
+  end
+  if more == 1 then
+    deaths = deaths + 1
+    table.insert(others, 1, {delivery, deaths})
+    redis.call('HSET', ledger, 'dead', cjson.encode(others))
+  end
+  return deaths
+end
+
 -- Nobody reported the end of the open run: killed, terminated, or cut off for too long.
 local function close_abandoned(ledger, runs, history, open, now)
   record(ledger, runs, history, 'abandoned', {'fence', open.open_fence, 'task_id', open.open_task_id or '',
     'worker', open.open_worker or '', 'since', open.open_since or '', 'ended', now})
+  if (open.open_delivery or '') ~= '' then deaths_of(ledger, open.open_delivery, 1) end
   close_open_run(ledger)
 end
 

@@ -26,6 +26,8 @@ local lease, fence_key, slot_key, done_key, ledger, runs = KEYS[1], KEYS[2], KEY
 local token, fence, history, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local remembered, slot, entry, outcome = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local worked, backlog, late = ARGV[9], ARGV[10], ARGV[11] == '1'
+-- How the run ended decides that, also if its lease was lost before.
+local comes_again = outcome == 'retried'
 local micros, now = server_time()
 
 local before = redis.call('HMGET', ledger, 'closed_fence', 'closed_outcome', 'open_fence')
@@ -70,7 +72,7 @@ if outcome == 'ran' then
 end
 if outcome == 'skipped_locked' or outcome == 'skipped_lock_unavailable' then count_skip(ledger, now) end
 if outcome ~= 'lost' and backlog ~= '' then redis.call('HSET', ledger, 'backlog', backlog) end
-if remembered ~= '' and outcome ~= 'retried' then
+if remembered ~= '' and not comes_again then
   -- A retried delivery is not finished until its next message is sent, which comes after this.
   finish_delivery(done_key, micros, remembered)
 end
