@@ -98,7 +98,7 @@ def _csv_rows(file: TextIO) -> Iterator[Mapping[str, Any] | str]:
     )
     missing = [name for name in _REQUIRED if name not in _header(reader)]
     if missing:
-        yield f"the header lacks the column {' and '.join(missing)}; it must name {', '.join(_COLUMNS)}"
+        yield f"the header lacks the column {' and '.join(missing)}; it must name {' and '.join(_REQUIRED)}"
         return
     while True:
         try:

@@ -51,6 +51,7 @@ _DATABASES = ("sqlite", "postgresql")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _FIXED_FIELDS = frozenset({"messages", "model", "n", "stream"})
 _MOST_NAME_CHARACTERS = 100
+_LEAST_SECRET_CHARACTERS = 16  # as the web app wants it
 # Public by design: IndexNow's key proves nothing but that its owner can put a file onto the site, and
 # everybody may read that file. It is no secret, and kept here so that a fresh copy of the project just works.
 _INDEXNOW_KEY = "804fab0e126559a094556729fabddb15"
@@ -161,6 +162,12 @@ def _currency(code: str) -> str:
     return code
 
 
+def _long_enough(secret: SecretStr) -> SecretStr:
+    if secret.get_secret_value() and len(secret.get_secret_value().strip()) < _LEAST_SECRET_CHARACTERS:
+        raise ValueError(f"it must have at least {_LEAST_SECRET_CHARACTERS} characters")
+    return secret
+
+
 def _urls(value: Any) -> Any:
     urls = value.split() if isinstance(value, str) else value
     if not all(re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", url) for url in urls):
@@ -203,8 +210,8 @@ class Settings(BaseSettings):
     rewards_pool: Annotated[int, Field(ge=0, le=10**15)] = 100_000
     rewards_currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$"), AfterValidator(_currency)] = "EUR"
     alert_urls: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_urls)] = ()
-    cron_secret: SecretStr = SecretStr("")
-    cron_secret_previous: SecretStr = SecretStr("")
+    cron_secret: Annotated[SecretStr, AfterValidator(_long_enough)] = SecretStr("")
+    cron_secret_previous: Annotated[SecretStr, AfterValidator(_long_enough)] = SecretStr("")
     flower_url: Annotated[str, AfterValidator(_web_url)] = ""
 
     @model_validator(mode="after")
@@ -231,6 +238,7 @@ _WAYS_OUT = {
     "indexnow_key": "set 8 to 128 of a-z, A-Z, 0-9 and -, or unset it for the one of this project",
     "rewards_pool": "set whole minor units from 0 to 1000000000000000, or unset it for 100000",
     "rewards_currency": "set three capital letters of ISO 4217, or unset it for EUR",
+    "cron_secret": 'set one of `python -c "import secrets; print(secrets.token_urlsafe(24))"`',
     "tasks_data": "name another folder, or unset it for .dev",
 }
 

@@ -26,6 +26,7 @@ from tasks.running.screen import Screen, near
 from tasks.running.secret import secret_in
 from tasks.running.service import Service
 from tasks.running.signals import Signals
+from tasks.settings import SettingsError, settings
 
 FLOWER_PORT = 5555
 WEB_PORT = 8080
@@ -159,6 +160,10 @@ def up(
     Exit codes: 128 + the signal that stopped it (Ctrl-C: 130); 75 if it runs already;
     that of a service which ended by itself; 1 if the start failed.
     """  # noqa: D301 - click's own escape
+    try:
+        settings()
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
     data = data.resolve()
     data.mkdir(parents=True, exist_ok=True)
     screen = Screen(verbose=verbose)
@@ -167,6 +172,8 @@ def up(
             if fresh:
                 _forget_earlier_runs(data, sure=yes)
             ports = _ports(flower_port, web_port)
+            if not web_port and ports[1] != WEB_PORT:
+                screen.show(f"port {WEB_PORT} is in use; site and status page get port {ports[1]}")
             announces_elsewhere = bool(os.environ.get("INDEXNOW_ENDPOINT"))
             receiver_port = None if announces_elsewhere else embedded.free_port(RECEIVER_PORT, ports)
             secret = "" if os.environ.get("CRON_SECRET") else secret_in(data)
@@ -239,11 +246,11 @@ def _bring_up(plan: Plan, runner: Runner, screen: Screen) -> None:
         for port in filter(None, (plan.web_port, plan.receiver_port)):
             runner.until(partial(_answers, port), seconds=START_SECONDS)
     _curate(runner, screen)
-    address = (
-        "os.environ['REDIS_URL']" if plan.redis_url else repr(redis_url)
-    )  # a given one may hold a password
+    # What the environment says already is not repeated: it may hold a password.
+    told = {"REDIS_URL": redis_url, **plan.env}
+    untold = {name: value for name, value in told.items() if not os.environ.get(name)}
     places = overview.Places(plan.flower, plan.web, plan.receiver, plan.secret, plan.data)
-    screen.show(overview.what_runs(runner.running), *overview.where_to_look(address, places))
+    screen.show(overview.what_runs(runner.running), *overview.where_to_look(untold, places))
     screen.loud()
 
 

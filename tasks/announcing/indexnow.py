@@ -121,14 +121,18 @@ class IndexNow:
         if status == httpx.codes.FORBIDDEN:
             return _forbidden(detail, _error_code(said))
         if "location" in headers:
-            detail += f", to {headers['location'][:_MOST_SAID]!r}; set INDEXNOW_ENDPOINT to the right address"
+            to = self._without_key(headers["location"])[:_MOST_SAID]
+            detail += f", to {to!r}; set INDEXNOW_ENDPOINT to the right address"
         else:
             detail += "; see that INDEXNOW_ENDPOINT is an endpoint of IndexNow"
         return Answer(Verdict.REFUSED, detail)
 
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._endpoint.key, "***")
+
     def _quoted(self, said: bytes) -> str:
         """What the endpoint said, in one line; without the key, which it may repeat."""
-        text = " ".join(said.decode(errors="replace").replace(self._endpoint.key, "***").split())
+        text = " ".join(self._without_key(said.decode(errors="replace")).split())
         return f" ({text[:_MOST_SAID]})" if text else ""
 
 
@@ -143,7 +147,7 @@ def _error_code(said: bytes) -> str:
     """Of a body as engines send it: `{"errorCode": "KeyNotFound"}`; some have it one level deeper."""
     try:
         data: Any = json.loads(said)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     for place in (data, data.get("error") if isinstance(data, dict) else None):
         if isinstance(place, dict):

@@ -75,7 +75,9 @@ def after(known: Known, fingerprint: str | None) -> Known:
         if missing < _MISSING_IS_GONE:
             return known._replace(missing=missing)
         fingerprint = _GONE
-    if fingerprint == known.announced:
+    if fingerprint == known.announced and (
+        known.state is not UrlState.PROVISIONAL or fingerprint == known.fingerprint
+    ):
         state = UrlState.ANNOUNCED
     elif fingerprint == known.fingerprint:
         state = known.state

@@ -18,7 +18,6 @@ from tasks.running.screen import near
 from tasks.running.service import Running
 
 SHOWN_ANSWERS = 12
-LEASE_KEY = "cron:{curation}"
 
 
 def what_runs(services: Sequence[Running]) -> Panel:
@@ -40,7 +39,7 @@ def what_runs_already(processes: Sequence[Process], data: Path) -> list[Renderab
     first = f" (pid {processes[0].pid})" if processes else ""
     return [
         Text(f"already running in {near(data)}{first}; it was left alone", style="bold yellow"),
-        *(Text(f"  {process.name:<8}{process.shows}  pid {process.pid}") for process in processes[1:]),
+        *(Text(f"  {process.name:<10}{process.shows}  pid {process.pid}") for process in processes[1:]),
         Text("Stop it with Ctrl-C in its terminal, or start this one with another --data folder."),
     ]
 
@@ -60,11 +59,14 @@ def some_answers(answers: Sequence[Mapping[str, object]]) -> Table:
     """A few answers of every state there is, a line each."""
     table = Table(title=f"{len(answers)} answers so far", title_justify="left", title_style="bold", box=None)
     for column in answers[0]:
-        # In a narrow terminal the others are cut, and never the word itself.
-        narrowest = max(map(len, State)) if column == "state" else None
-        table.add_column(column, no_wrap=True, min_width=narrowest, style="dim" if column == "reason" else "")
+        # In a narrow terminal the others are cut, and never the word itself. (Where no column may wrap, rich
+        # shortens them all.)
+        is_word = column == "state"
+        narrowest = max(map(len, State)) if is_word else None
+        style = "dim" if column == "reason" else ""
+        table.add_column(column, no_wrap=is_word, min_width=narrowest, style=style)
     for answer in _varied(answers)[:SHOWN_ANSWERS]:
-        table.add_row(*(Text(str(value)) for value in answer.values()))
+        table.add_row(*(Text(str(value), no_wrap=True, overflow="ellipsis") for value in answer.values()))
     return table
 
 
@@ -91,14 +93,16 @@ class Places:
     data: Path
 
 
-def where_to_look(address: str, places: Places) -> list[RenderableType]:
-    """Commands and addresses to try next; they need nothing but this project's own Python.
+def where_to_look(environment: Mapping[str, str], places: Places) -> list[RenderableType]:
+    """Commands and addresses to try next, as they can be pasted.
 
-    `address` is a Python expression for the server's URL.
+    Args:
+        environment: what a command in another terminal must be told of this installation.
+        places: where things are.
     """
-    client = f"redis.Redis.from_url({address}, decode_responses=True)"
-    script = f"import os, redis; print({client}.hgetall('{LEASE_KEY}'))"
+    told = "".join(f"{name}={value} " for name, value in environment.items())
     python = near(Path(sys.executable))
+    celery = near(Path(sys.executable).with_name("celery"))
     folder = "" if near(places.data) == ".dev" else f"TASKS_DATA={places.data} "  # it looks there by itself
     password = places.secret or "that of CRON_SECRET"
     announced = [Text.assemble("announced     ", (f"{places.receiver}/", "cyan"))] if places.receiver else []
@@ -108,6 +112,6 @@ def where_to_look(address: str, places: Places) -> list[RenderableType]:
         Text.assemble("status page   ", (f"{places.web}/", "cyan"), f"  any user, password: {password}"),
         Text.assemble("every run     ", (f"{places.flower}/tasks", "cyan")),
         Text.assemble("in a terminal ", (f"{folder}{python} -m tasks answers", "cyan")),
-        Text.assemble("the lease     ", (f'{python} -c "{script}"', "cyan"), "  # {}: nobody runs it"),
+        Text.assemble("the jobs      ", (f"{told}{folder}{celery} -A tasks lease ls", "cyan")),
         Text.assemble("to stop       ", ("Ctrl-C", "cyan"), " (running tasks may finish; the data stays)"),
     ]

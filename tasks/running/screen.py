@@ -81,7 +81,7 @@ class Screen:
     def refresh(self) -> None:
         """Show what has been logged since the last call."""
         for position, (running, tail) in enumerate(self._tails):
-            prefix = (f"{running.service.name:<8}│ ", COLOURS[position % len(COLOURS)])
+            prefix = (f"{running.service.name:<9}│ ", COLOURS[position % len(COLOURS)])
             for line in tail.lines(only_warnings=not self._verbose):
                 if self._verbose or not self._quiet:
                     self.show(Text.assemble(prefix, line))

@@ -100,6 +100,7 @@ def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SITE_URL", "https://user@example.com", "it must be the root of a site"),
         ("INDEXNOW_ENDPOINT", "api.indexnow.org", "it must begin with http:// or https://"),
         ("INDEXNOW_ENDPOINT", "https://", "and name a host"),
+        ("CRON_SECRET", "short", "it must have at least 16 characters"),
         ("INDEXNOW_ENDPOINT", "http://a:b/", "Port could not be cast to integer"),
         ("INDEXNOW_KEY", "short", "set 8 to 128 of a-z, A-Z, 0-9 and -"),
         ("INDEXNOW_KEY", "with_underscore", "set 8 to 128 of a-z, A-Z, 0-9 and -"),

@@ -299,6 +299,8 @@ def test_a_key_that_is_not_checked_yet_is_no_error(changed: Runs) -> None:
         (403, {"body": error_code("KeyNotFound")}, "key file, which was right when this run looked"),
         (403, {"body": error_code("UserForbiddedToAccessSite")}, "set INDEXNOW_KEY to a new key"),
         (403, {"body": b"no"}, "see that the endpoint knows INDEXNOW_KEY"),
+        (403, {"body": b"[" * 9_000}, "see that the endpoint knows INDEXNOW_KEY"),
+        (307, {"headers": {"Location": f"https://x/?key={KEY}"}}, "to 'https://x/?key=***'"),
         (403, {"body": b'{"error": {"code": "KeyNotFound"}}'}, "was right when this run looked"),
         (403, {"body": b'{"error": [], "errorCode": 7}'}, "see that the endpoint knows INDEXNOW_KEY"),
         (400, {}, "see that INDEXNOW_ENDPOINT is an endpoint of IndexNow"),

@@ -160,6 +160,12 @@ def test_a_trigger_that_never_had_a_lease_may_end_in_a_state_alone(state: str) -
     assert Story().add("sent", "A").add("state", "A", state).broken == []
 
 
+@pytest.mark.parametrize("state", ["SKIPPED", "REVOKED", "FAILURE"])
+def test_one_that_had_a_lease_may_not(state: str) -> None:
+    story = Story().add("sent", "A").add("granted", "A").add("entered", "A").add("left", "A", "raised")
+    assert story.add("state", "A", state).broken == [NO_TRIGGER_LOST]
+
+
 def test_where_the_ledger_was_lost_too_the_state_alone_is_enough() -> None:
     story = Story().add("sent", "A").add("state", "A", "SUCCESS")
     story.append(Event("data_lost", "", 5, 5))

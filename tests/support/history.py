@@ -236,7 +236,8 @@ class _Judge:
 
     def _may_end_without_record(self, trigger: Event, state: str) -> bool:
         was_lost = any(loss.until >= trigger.at for loss in self._losses)
-        return state in _ENDS_WITHOUT_RECORD or (was_lost and bool(state))
+        had_a_lease = any(event.task_id == trigger.task_id for event in self._of("granted", "entered"))
+        return (state in _ENDS_WITHOUT_RECORD and not had_a_lease) or (was_lost and bool(state))
 
     def _untrue_records(self) -> Iterator[str]:
         entered = {event.fence for event in self._of("entered")}
