@@ -161,6 +161,7 @@ def test_a_rabbitmq_that_does_not_answer_is_no_different(
     directory = tmp_path / "rabbit"
     directory.mkdir()
     rabbit = Rabbit(directory, reaper)
+    struck: list[psutil.Process] = []
     try:
         site = start_site(rabbit.url, backend=redis_url, leases=redis_url, side=redis_url)
         web = start_web(site)
@@ -170,7 +171,8 @@ def test_a_rabbitmq_that_does_not_answer_is_no_different(
         site.entered()
         site.open()
         wait_until(lambda: web.json(accepted.response.headers["location"])["outcome"] == "ran")
-        for process in psutil.Process(rabbit._session.pid).children(recursive=True):
+        struck = psutil.Process(rabbit._session.pid).children(recursive=True)
+        for process in struck:
             with suppress(psutil.NoSuchProcess):  # some are short-lived
                 process.send_signal(number)
         triggers, health = triggers_and_health(web)
@@ -179,3 +181,6 @@ def test_a_rabbitmq_that_does_not_answer_is_no_different(
         assert {answer.status for answer in health} == {200}
     finally:
         rabbit.close()
+        for process in struck:  # its monitors have sessions of their own, and would stand still for ever
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
