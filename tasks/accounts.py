@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from tasks.clock import now
+from tasks.database import insert_once
 from tasks.periods import Period, closed
 from tasks.settlement import CARRIED, Counted, Settlement, Terms, drafts
 from tasks.tables import (
@@ -68,8 +68,6 @@ def keep(session: Session, settlement: Settlement, fence: int) -> bool:
 
 def _begun(session: Session, settlement: Settlement, fence: int) -> bool:
     """Claim the month. Of two that try at once the second waits here for the first, and then has lost."""
-    on_sqlite = session.connection().dialect.name == "sqlite"
-    claim = sqlite.insert(SettlementRow) if on_sqlite else postgresql.insert(SettlementRow)
     row = {
         "period": str(settlement.period),
         "pool": settlement.pool,
@@ -79,8 +77,7 @@ def _begun(session: Session, settlement: Settlement, fence: int) -> bool:
         "fence": fence,
         "settled_at": now(),
     }
-    claimed = session.execute(claim.values(row).on_conflict_do_nothing().returning(SettlementRow.period))
-    return claimed.first() is not None
+    return insert_once(session, SettlementRow, row)
 
 
 def _write(session: Session, settlement: Settlement) -> None:

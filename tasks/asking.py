@@ -244,11 +244,17 @@ class Asking:
             return
         if reply.reason is Reason.RATE_LIMITED or not self._answered:
             # That concerns every call, not only this one; and this one is the next.
-            self._not_before, ready_at = max(self._not_before, ready_at), 0.0
+            self._hold_back(ready_at)
+            ready_at = 0.0
         heapq.heappush(self._turns, turn._replace(ready_at=ready_at, number=2))
+
+    def _hold_back(self, until: float) -> None:
+        self._not_before = max(self._not_before, until)
 
     def _in_vain_for(self, turn: Turn, reply: Reply) -> None:
         self._in_vain += 1
+        if reply.reason is Reason.RATE_LIMITED and reply.retry_after is not None:
+            self._hold_back(time.monotonic() + reply.retry_after)
         self._desk.defer(turn.item, reply.reason, reply.detail)
         if self._in_vain >= (_MOST_IN_A_ROW + self._terms.concurrency if self._answered else 1):
             self._stop(reply.reason)

@@ -1,13 +1,15 @@
 """The database: SQLite in WAL mode, or PostgreSQL; connected, and brought up to date when it is opened."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, inspect, text
+from sqlalchemy import Connection, create_engine, event, inspect, literal_column, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, Pool
 
 #: The version of the tables, as the newest file in `migrations/versions` names it.
@@ -133,6 +135,17 @@ def _version(engine: Engine) -> str | None:
             return None
         query = text(f"SELECT version_num FROM {_VERSION_TABLE}")  # noqa: S608  # a constant
         return str(connection.scalar(query))
+
+
+def insert_once(session: Session, table: Any, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless there is one of its key; return whether it was inserted.
+
+    Of two transactions that try at once, the second waits here for the end of the first.
+    """
+    insert = sqlite.insert if session.connection().dialect.name == "sqlite" else postgresql.insert
+    # Drivers count the rows of an INSERT differently, or not at all; what it returns says it everywhere.
+    one: Any = insert(table).values(row).on_conflict_do_nothing().returning(literal_column("1"))
+    return session.execute(one).first() is not None
 
 
 def must_be_up_to_date(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from tasks.proposal import SCHEMA_VERSION, MalformedProposal, Question, read
 from tasks.rules import RULES, suspicious
 
 #: Changes with every change of a rule, of the splitter, or of how they are weighed.
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 
 
 class Verdict(StrEnum):

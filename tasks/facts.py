@@ -38,8 +38,8 @@ class Lactose(StrEnum):
 
     NONE = "none"
     TRACE = "trace"
-    LOW = "low"
     DEPENDS = "depends"
+    LOW = "low"
     HIGH = "high"
 
 
@@ -108,10 +108,6 @@ class Facts:
             )
             if sterner
         )
-
-    def joined(self, other: "Facts") -> "Facts":
-        """Return the facts of a food that holds both: the more serious of each, all classes of both."""
-        return joined((self, other))
 
 
 _OPEN_GLUTEN = frozenset({Gluten.DEPENDS, Gluten.UNKNOWN})

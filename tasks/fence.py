@@ -8,10 +8,10 @@ written and `StaleFence` is raised. Two overlapping runs may do work twice; they
 from typing import Protocol
 
 from sqlalchemy import and_, or_, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from celery_lease import LeaseLost
+from tasks.database import insert_once
 from tasks.tables import FenceRow
 
 
@@ -42,10 +42,7 @@ def claim(session: Session, holder: Holder) -> None:
         StaleFence: a newer run has claimed already.
     """
     # Of two first runs at once, the second waits here for the first to commit and then has a row to compare.
-    on_sqlite = session.connection().dialect.name == "sqlite"
-    insert = sqlite.insert(FenceRow) if on_sqlite else postgresql.insert(FenceRow)
-    row = {"resource": holder.name, "fence": holder.fence, "token": holder.token}
-    session.execute(insert.values(row).on_conflict_do_nothing())
+    insert_once(session, FenceRow, {"resource": holder.name, "fence": holder.fence, "token": holder.token})
     pass_fence(session, holder)
 
 

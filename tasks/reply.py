@@ -181,9 +181,14 @@ _MOST_TOKENS = 1_000_000_000
 
 
 def _usage(data: Any) -> Usage | None:
-    counts = [_dict(data).get(name) for name in ("prompt_tokens", "completion_tokens")]
-    tokens = [count for count in counts if type(count) is int and 0 <= count <= _MOST_TOKENS]
-    return Usage(*tokens) if len(tokens) == len(counts) else None
+    tokens_in, tokens_out, total = (
+        count if type(count) is int and 0 <= count <= _MOST_TOKENS else None
+        for count in map(_dict(data).get, ("prompt_tokens", "completion_tokens", "total_tokens"))
+    )
+    if tokens_in is None or tokens_out is None:
+        return None
+    # Some gateways leave what the model thought out of the completion. It is in the total, and on the bill.
+    return Usage(tokens_in, max(tokens_out, (total or 0) - tokens_in))
 
 
 def _choice(finish_reason: Any, message: dict[str, Any]) -> Reply:
@@ -272,7 +277,7 @@ def _error(status: int, headers: Mapping[str, str], data: Any) -> Reply:
     if reason is Reason.RATE_LIMITED and kinds & _BILLING:
         return Reply(Reason.QUOTA, detail)
     if reason is Reason.BAD_REQUEST and "content_filter" in kinds:
-        return Reply(Reason.CONTENT_FILTER, detail, usage=Usage(0, 0))
+        return Reply(Reason.CONTENT_FILTER, detail)  # some charge for that, and do not say how much
     if reason is Reason.REDIRECTED:
         detail += f", to {_line(headers.get('location', 'nowhere'))}"
     return Reply(reason, detail, retry_after=retry_after(headers))

@@ -37,7 +37,7 @@ import re
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from kombu.transport import TRANSPORT_ALIASES
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
@@ -61,13 +61,21 @@ class SettingsError(ValueError):
     """A variable has a value that cannot be used. The message names it, the value and the way out."""
 
 
+def _check_port(parts: SplitResult) -> None:
+    try:
+        _ = parts.port
+    except ValueError:
+        # Its own message would quote what may be a part of a password.
+        raise ValueError("its port must be a number up to 65535; a / in a password is %2F") from None
+
+
 def _lease_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in _LEASE_SCHEMES:
         raise ValueError(
             f"it must begin with one of {', '.join(f'{scheme}://' for scheme in _LEASE_SCHEMES)}"
         )
-    _ = parts.port  # raises ValueError for a port that is no number
+    _check_port(parts)
     return url
 
 
@@ -90,7 +98,7 @@ def _web_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("it must begin with http:// or https:// and name a host")
-    _ = parts.port  # raises what is wrong with it
+    _check_port(parts)
     return url
 
 
@@ -270,4 +278,4 @@ def _said(error: Any) -> str:
 
 def _shown(value: str) -> str:
     """Return a value without what may be secret in it: user, password and query of a URL."""
-    return re.sub(r"//[^@/]*@", "//***@", value).partition("?")[0]
+    return re.sub(r"//.*@", "//***@", value).partition("?")[0]

@@ -112,8 +112,7 @@ class LeasedTask(Task[Any, Any]):
             # Celery writes STARTED before `before_start`, and a skip would show as started first.
             cls._tracks_started = bool(cls.track_started)
             cls.track_started = False
-        if cls.before_start is not LeasedTask.before_start:
-            cls.before_start = _closing(cls.before_start)  # type: ignore[method-assign]
+        cls.before_start = _closing(cls.before_start)  # type: ignore[method-assign]
         super().on_bound(app)
 
     def before_start(self, task_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -135,10 +134,6 @@ class LeasedTask(Task[Any, Any]):
             raise
         except NothingToDo as nothing:
             logger.info("%s[%s]: %s", self.name, task_id, nothing)
-            raise
-        except BaseException as error:
-            # Here and not only in `after_return`, which Celery leaves out when it cannot store FAILURE.
-            run.close("failed", error=error)
             raise
         super().before_start(task_id, args, kwargs)
 
@@ -331,7 +326,11 @@ class LeasedTask(Task[Any, Any]):
 
 
 def _closing(before_start: Callable[..., None]) -> Callable[..., None]:
-    """A subclass's `before_start`, after whose errors no lease stays: of some, Celery tells nobody else."""
+    """`before_start`, a subclass's too, after whose errors no lease stays.
+
+    `after_return` alone is not enough: Celery leaves it out after `Ignore`, `Reject` and `Retry`, and when it
+    cannot store FAILURE.
+    """
 
     @wraps(before_start)
     def guarded(self: LeasedTask, task_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Sitemaps, and runs of the job over a site and an endpoint, for tests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tasks.announcing.fetching import Fetcher
@@ -88,3 +89,12 @@ class Runs:
         posts = [[url.rpartition("/")[2] for url in post.urls] for post in self.endpoint.posts]
         self.endpoint.requests.clear()
         return posts
+
+
+@contextmanager
+def site_with_key() -> Iterator[WebServer]:
+    """A site that shows its key and nothing else."""
+    server = WebServer()
+    server.pages[f"/{KEY}.txt"] = KEY.encode()
+    yield server
+    server.close()

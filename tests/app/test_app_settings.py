@@ -101,7 +101,7 @@ def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         ("INDEXNOW_ENDPOINT", "api.indexnow.org", "it must begin with http:// or https://"),
         ("INDEXNOW_ENDPOINT", "https://", "and name a host"),
         ("CRON_SECRET", "short", "it must have at least 16 characters"),
-        ("INDEXNOW_ENDPOINT", "http://a:b/", "Port could not be cast to integer"),
+        ("INDEXNOW_ENDPOINT", "http://a:b/", "its port must be a number"),
         ("INDEXNOW_KEY", "short", "set 8 to 128 of a-z, A-Z, 0-9 and -"),
         ("INDEXNOW_KEY", "with_underscore", "set 8 to 128 of a-z, A-Z, 0-9 and -"),
         ("REWARDS_POOL", "10.50", "set whole minor units"),

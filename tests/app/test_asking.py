@@ -1,5 +1,6 @@
 """Asking a model over real HTTP: each way a server can answer, how often it is asked, what is recorded."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -226,7 +227,26 @@ def test_a_filter_that_answers_400_concerns_only_its_ingredient(
     )
     result = passes.run().to_result()
     assert (result["rejected"], result["accepted"]) == (1, 1)
-    assert attempts(rows)[0] == ("done", "content_filter", 0)
+    assert attempts(rows)[0] == ("done", "content_filter no_usage", None)
+    assert int(result["spent"]) > COST
+
+
+@pytest.mark.parametrize(
+    ("total", "tokens_out"), [(TOKENS_IN + 2_000, 2_000), (5, TOKENS_OUT), ("x", TOKENS_OUT)]
+)
+def test_what_the_model_thought_is_paid_for_also_where_only_the_total_has_it(
+    passes: Passes, store: Store, total: object, tokens_out: int
+) -> None:
+    add(store, "garlic")
+
+    def behave(asked: Asked) -> Sent:
+        sent = lexicon(asked)
+        data = json.loads(sent.body)
+        data["usage"]["total_tokens"] = total
+        return dataclasses.replace(sent, body=json.dumps(data).encode())
+
+    passes.server.behave = behave
+    assert passes.run().spent == PRICES.cost(TOKENS_IN, tokens_out)
 
 
 def test_an_answer_without_usage_costs_what_was_reserved(passes: Passes, store: Store, rows: Rows) -> None:
@@ -430,6 +450,20 @@ def test_a_rate_limit_holds_back_every_call(passes: Passes, store: Store) -> Non
     assert len(at) == 6
 
 
+def test_a_second_rate_limit_holds_the_others_back_too(passes: Passes, store: Store) -> None:
+    add(store, "salt, garlic, honey")
+    at: dict[str, float] = {}
+
+    def behave(asked: Asked) -> Sent:
+        at[f"{asked.name} {asked.number}"] = time.monotonic()
+        return error(429, retry_after="0.6") if asked.name == "garlic" else lexicon(asked)
+
+    passes.server.behave = behave
+    result = passes.run(concurrency=1).to_result()
+    assert (result["accepted"], result["deferred"]) == (2, 1)
+    assert at["honey 1"] - at["garlic 2"] >= 0.55
+
+
 @pytest.mark.parametrize("value", ["3600", "300", "date", "1e9"])
 def test_a_rate_limit_beyond_the_pass_ends_it_at_once(
     passes: Passes, store: Store, rows: Rows, value: str
@@ -485,6 +519,23 @@ def test_what_waiting_does_not_cure_ends_the_pass_with_one_call(
     assert (recorded, actual) == (reason, 0)
     passes.server.behave = lexicon
     assert passes.run().to_result()["accepted"] == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda key: error(401, message=f"{'x' * 190} {key} is no key"),
+        lambda key: error(307, location=f"/?{key}"),
+    ],
+)
+def test_a_server_that_repeats_the_key_does_not_make_it_known(
+    passes: Passes, store: Store, caplog: pytest.LogCaptureFixture, answer: Callable[[str], Sent]
+) -> None:
+    add(store, "garlic")
+    passes.server.behave = lambda _: answer("sk-hunter2-hunter2")
+    counts = passes.run(endpoint={"key": "sk-hunter2-hunter2"})
+    assert "***" in counts.blocked
+    assert "sk-hunter2" not in counts.blocked + caplog.text
 
 
 def test_a_quota_that_ends_in_the_middle_keeps_what_was_answered(passes: Passes, store: Store) -> None:

@@ -77,6 +77,38 @@ def test_no_proposal_makes_an_answer_milder_than_the_knowledge(case: tuple[Quest
         assert rank(decision.answer.state) >= rank(state_of(known.facts, portion=known.portion))
 
 
+@st.composite
+def near_misses(draw: st.DrawFn) -> tuple[Question, str]:
+    """A question, and a sound, confident proposal that differs from the lexicon in one field."""
+    question = Question("1", draw(parts))
+    data: dict[str, Any] = json.loads(LexiconProposer(KNOWLEDGE).propose(question))
+    claim = draw(facts)
+    refs = [row.name for row in KNOWLEDGE.known(question.part).rows]
+    label = {"kind": "label", "ref": "", "quote": question.part.text}
+    data["evidence"] = [*({"kind": "kb", "ref": ref, "quote": ""} for ref in refs[:2]), label]
+    data["confidence"] = 0.95
+    field = draw(st.sampled_from(["fodmap", "gluten", "lactose"]))
+    data[field] = sorted(claim.fodmap or {Fodmap.NONE}) if field == "fodmap" else getattr(claim, field)
+    return question, json.dumps(data)
+
+
+@settings(max_examples=600, deadline=None)
+@given(near_misses())
+def test_no_proposal_that_is_almost_right_makes_an_answer_milder_either(case: tuple[Question, str]) -> None:
+    question, text = case
+    decision = decide(question, text, KNOWLEDGE, "test")
+    if decision.answer is not None:
+        known = KNOWLEDGE.known(question.part)
+        assert decision.answer.facts.milder_than(known.facts) == ()
+        assert rank(decision.answer.state) >= rank(state_of(known.facts, portion=known.portion))
+
+
+@given(facts, facts, st.booleans())
+def test_what_holds_two_foods_is_at_least_as_serious_as_each(one: Facts, other: Facts, portion: bool) -> None:
+    both = rank(state_of(joined((one, other)), portion=portion))
+    assert both >= max(rank(state_of(each, portion=portion)) for each in (one, other))
+
+
 @settings(max_examples=100, deadline=None)
 @given(proposals(), st.permutations(RULES))
 def test_the_order_of_rules_changes_nothing(case: tuple[Question, str], rules: Any) -> None:

@@ -12,20 +12,17 @@ import pytest
 import uvicorn
 
 from tasks.receiver import create_receiver
+from tests.app.sitemaps import KEY, site_with_key
 from tests.nodes.ports import free_port
 from tests.nodes.waiting import wait_until
 from tests.support.web_server import Response, WebServer
 from tests.support.workers import Process
 
-KEY = "0123456789abcdef"
-
 
 @pytest.fixture
 def site() -> Iterator[WebServer]:
-    server = WebServer()
-    server.pages[f"/{KEY}.txt"] = KEY.encode()
-    yield server
-    server.close()
+    with site_with_key() as server:
+        yield server
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from celery.result import AsyncResult
 
 from tasks.store import Store
 from tests.app.conftest import Rows
-from tests.app.sitemaps import KEY, urlset
+from tests.app.sitemaps import KEY, site_with_key, urlset
 from tests.support.web_server import Request, Response, WebServer
 from tests.support.workers import ROOT, Worker
 
@@ -40,10 +40,8 @@ MANY = 20_500
 
 @pytest.fixture
 def site() -> Iterator[WebServer]:
-    server = WebServer()
-    server.pages[f"/{KEY}.txt"] = KEY.encode()
-    yield server
-    server.close()
+    with site_with_key() as server:
+        yield server
 
 
 @pytest.fixture

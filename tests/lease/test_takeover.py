@@ -102,9 +102,11 @@ def test_on_a_slow_way_a_lease_is_trusted_from_its_first_look_on(
             time.sleep(GRACE_SECONDS / 10)
 
 
-def test_a_dead_lease_of_this_process_does_not_keep_its_next_run_out(far_app: Celery, proxy: Proxy) -> None:
+def test_a_dead_lease_of_this_process_does_not_keep_its_next_run_out(
+    far_app: Celery, proxy: Proxy, near: Job
+) -> None:
     with hold("job", app=far_app):
-        time.sleep(GRACE_SECONDS / 4)
+        wait_until(lambda: connected(near))
         proxy.cut()
     proxy.heal()  # within the second between two attempts at the release
     with hold("job", app=far_app) as lease:

@@ -129,7 +129,7 @@ end
 
 local open = hash(ledger)
 if open.open_fence then close_abandoned(ledger, runs, history, open, now) end
-local deaths = delivery ~= '' and deaths_of(ledger, delivery, 0) or 0
+local deaths = deaths_of(ledger, delivery)
 if deaths >= cap then
   record(ledger, runs, history, 'failed', append({'ended', now, 'error', 'delivery cap', 'deaths', deaths}, 15))
   finish_delivery(done_key, micros, remembered)

@@ -104,27 +104,32 @@ local function close_open_run(ledger)
   redis.call('HDEL', ledger, 'open_fence', 'open_task_id', 'open_delivery', 'open_worker', 'open_since')
 end
 
--- How often this delivery has died with its worker; one more time if `more` is 1. The last ten that died are
--- remembered, as `dead` in the ledger: [[delivery, deaths], ...], the latest first.
-local function deaths_of(ledger, delivery, more)
-  local dead, deaths = cjson.decode(redis.call('HGET', ledger, 'dead') or '[]'), 0
-  local others = {}
-  for _, each in ipairs(dead) do
-    if each[1] == delivery then deaths = each[2] elseif #others < 9 then others[#others + 1] = each end
+-- The deliveries that died with their workers, the latest ten: {{delivery, deaths}, ...}. JSON in the ledger.
+local function dead_deliveries(ledger)
+  return cjson.decode(redis.call('HGET', ledger, 'dead') or '[]')
+end
+
+-- How often a delivery has died so; 0 for a run without a message.
+local function deaths_of(ledger, delivery)
+  for _, dead in ipairs(dead_deliveries(ledger)) do
+    if dead[1] == delivery then return dead[2] end
   end
-  if more == 1 then
-    deaths = deaths + 1
-    table.insert(others, 1, {delivery, deaths})
-    redis.call('HSET', ledger, 'dead', cjson.encode(others))
+  return 0
+end
+
+local function count_death(ledger, delivery)
+  local latest = {{delivery, deaths_of(ledger, delivery) + 1}}
+  for _, dead in ipairs(dead_deliveries(ledger)) do
+    if dead[1] ~= delivery and #latest < 10 then latest[#latest + 1] = dead end
   end
-  return deaths
+  redis.call('HSET', ledger, 'dead', cjson.encode(latest))
 end
 
 -- Nobody reported the end of the open run: killed, terminated, or cut off for too long.
 local function close_abandoned(ledger, runs, history, open, now)
   record(ledger, runs, history, 'abandoned', {'fence', open.open_fence, 'task_id', open.open_task_id or '',
     'worker', open.open_worker or '', 'since', open.open_since or '', 'ended', now})
-  if (open.open_delivery or '') ~= '' then deaths_of(ledger, open.open_delivery, 1) end
+  if (open.open_delivery or '') ~= '' then count_death(ledger, open.open_delivery) end
   close_open_run(ledger)
 end
 
